@@ -1,0 +1,285 @@
+"""Every message of the protocol, with who sends it to whom.
+
+Messages are frozen and keyword-only. Evolution: a new field has a default, a field never
+changes its type, a type tag is never reused; TensorMeta is positional and only appends.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from protocol.dtypes import DTYPES
+
+PROTOCOL_VERSION = 1
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all messages; the class attribute TAG is its name on the wire."""
+
+
+class TensorMeta(msgspec.Struct, frozen=True, array_like=True):
+    """One tensor of a bucket: HF name, dtype (see protocol.dtypes), shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the tensor's data in bytes; KeyError if the dtype is unknown."""
+        size = DTYPES[self.dtype].num_bytes
+        for dim in self.shape:
+            size *= dim
+        return size
+
+
+# --- a sync: publisher -> receiver ------------------------------------------------------
+
+
+class SyncBegin(Message, frozen=True, kw_only=True):
+    """Publisher: a weight update starts. Answered by SyncAccepted or ErrorReply."""
+
+    sync_id: str
+    """Unique to this attempt; every later message of the sync carries it."""
+    run_id: str
+    incarnation_id: str
+    """Unique to one life of the trainer; a restarted trainer makes a new one."""
+    weight_version: int
+    sources: tuple[str, ...]
+    """Names of all senders (pipeline ranks); the sync is complete when each is done."""
+    num_bytes: int = 0
+    """Sum of all tensors' sizes if the publisher knows it, else 0."""
+    rollout_id: int | None = None
+    train_step: int | None = None
+    began_at: float = 0.0
+    """Publisher's clock, seconds since the epoch."""
+
+
+class BucketHeader(Message, frozen=True, kw_only=True):
+    """Source: what the next bucket holds, in the order in which its bytes travel."""
+
+    sync_id: str
+    source: str
+    index: int
+    """0, 1, 2, ... per source."""
+    weight_version: int
+    tensors: tuple[TensorMeta, ...]
+
+
+class SourceDone(Message, frozen=True, kw_only=True):
+    """Source: all its buckets are sent; these are the digests of what it sent."""
+
+    sync_id: str
+    source: str
+    num_buckets: int
+    digests: dict[str, str] = {}
+    """Tensor name -> xxh3-128 hex of its bytes. Empty where the source cannot hash."""
+
+
+class SyncCommit(Message, frozen=True, kw_only=True):
+    """Publisher: the update is over and whole. Answered by SyncOutcome."""
+
+    sync_id: str
+    weight_version: int
+
+
+class SyncAbort(Message, frozen=True, kw_only=True):
+    """Publisher: give the update up. Answered by SyncOutcome."""
+
+    sync_id: str
+    reason: str
+
+
+# --- a sync: receiver -> publisher ------------------------------------------------------
+
+
+class SyncAccepted(Message, frozen=True, kw_only=True):
+    """Receiver: begin is taken; this is the policy version the sync will have if sealed."""
+
+    sync_id: str
+    policy_version: int
+
+
+class BucketStored(Message, frozen=True, kw_only=True):
+    """Receiver: the bucket's bytes are in the store; its payload may be freed."""
+
+    sync_id: str
+    source: str
+    index: int
+
+
+class SyncOutcome(Message, frozen=True, kw_only=True):
+    """Receiver: how the sync ended."""
+
+    sync_id: str
+    weight_version: int
+    state: Literal["sealed", "discarded"]
+    policy_version: int | None = None
+    reason: str = ""
+    """Empty when sealed, else one of live_eval.reasons.DISCARD_REASONS."""
+    detail: str = ""
+    digest: str = ""
+    num_tensors: int = 0
+    num_bytes: int = 0
+
+
+# --- the engine facade: collective publisher -> receiver process ------------------------
+
+
+class JoinGroup(Message, frozen=True, kw_only=True):
+    """Publisher: join this torch.distributed group as `rank`; the source is rank 0."""
+
+    group_name: str
+    master_address: str
+    master_port: int
+    rank: int
+    world_size: int
+    backend: str
+    timeout_s: float
+
+
+class LeaveGroup(Message, frozen=True, kw_only=True):
+    """Publisher: drop the group, whatever state it is in."""
+
+    group_name: str
+
+
+class ReceiveBucket(Message, frozen=True, kw_only=True):
+    """Publisher: the bucket is about to be broadcast on this group; post the receives."""
+
+    header: BucketHeader
+    group_name: str
+
+
+class Ok(Message, frozen=True, kw_only=True):
+    """The request was carried out and there is nothing else to say."""
+
+
+class ErrorReply(Message, frozen=True, kw_only=True):
+    """Any receiver: the request was refused or failed."""
+
+    code: str
+    message: str
+    detail: dict[str, str] = {}
+
+
+# --- the service: driver, receiver or CLI -> service ------------------------------------
+
+
+class StoreChanged(Message, frozen=True, kw_only=True):
+    """Receiver: a version was sealed or discarded; the catalogue says which. One way."""
+
+
+class TrainingEnded(Message, frozen=True, kw_only=True):
+    """Driver: no more syncs will come; drain. Answered by Ok."""
+
+
+class SubmitCheckpoint(Message, frozen=True, kw_only=True):
+    """Anyone: evaluate this checkpoint. Answered by JobsAccepted or ErrorReply."""
+
+    path: str
+    datasets: tuple[str, ...] = ()
+    """Names of configured datasets; empty means all."""
+
+
+class JobsAccepted(Message, frozen=True, kw_only=True):
+    """Service: these jobs were made."""
+
+    job_ids: tuple[str, ...]
+
+
+class StatusRequest(Message, frozen=True, kw_only=True):
+    """Anyone: how is the service? Answered by ServiceStatus."""
+
+
+class Subscribe(Message, frozen=True, kw_only=True):
+    """Anyone: send JobEvent and EngineEvent messages on this connection until it closes."""
+
+
+class JobEvent(Message, frozen=True, kw_only=True):
+    """Service: a job changed or made progress. Terminal ones are durable before they are sent."""
+
+    job_id: str
+    dataset: str
+    status: str
+    policy_version: int | None = None
+    checkpoint: str = ""
+    reason: str = ""
+    num_done: int = 0
+    num_expected: int = 0
+    score: float | None = None
+
+
+class EngineEvent(Message, frozen=True, kw_only=True):
+    """Service: an engine changed its state."""
+
+    engine: str
+    state: str
+    detail: str = ""
+
+
+class ServiceStatus(Message, frozen=True, kw_only=True):
+    """Service: what it is doing now."""
+
+    state: Literal["starting", "serving", "draining", "finished"]
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    stable_version: int | None = None
+    num_finished: int = 0
+    engines: dict[str, str] = {}
+
+
+class JobResult(Message, frozen=True, kw_only=True):
+    """A finished job as sinks and other services see it; `result_id` makes repeats harmless."""
+
+    result_id: str
+    job_id: str
+    dataset: str
+    status: str
+    reason: str = ""
+    policy_version: int | None = None
+    checkpoint: str = ""
+    train_step: int | None = None
+    rollout_id: int | None = None
+    weight_digest: str = ""
+    score: float | None = None
+    metrics: dict[str, float] = {}
+    n_expected: int = 0
+    n_scored: int = 0
+    n_errored: int = 0
+    n_aborted: int = 0
+    engine_versions: tuple[str, ...] = ()
+    """Distinct weight labels that the engines put on the samples."""
+    requested_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    samples_path: str = ""
+
+
+MESSAGES: tuple[type[Message], ...] = (
+    SyncBegin,
+    BucketHeader,
+    SourceDone,
+    SyncCommit,
+    SyncAbort,
+    SyncAccepted,
+    BucketStored,
+    SyncOutcome,
+    JoinGroup,
+    LeaveGroup,
+    ReceiveBucket,
+    Ok,
+    ErrorReply,
+    StoreChanged,
+    TrainingEnded,
+    SubmitCheckpoint,
+    JobsAccepted,
+    StatusRequest,
+    Subscribe,
+    JobEvent,
+    EngineEvent,
+    ServiceStatus,
+    JobResult,
+)
