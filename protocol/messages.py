@@ -15,8 +15,20 @@ from protocol.dtypes import DTYPES
 PROTOCOL_VERSION = 1
 
 
+MAX_NAME_BYTES = 1024
+"""UTF-8 bytes of a tensor's name."""
+MAX_RANK = 64
+"""Dimensions of a tensor; torch and numpy end here too."""
+MAX_ELEMENTS = 2**53
+"""Elements of a tensor stay below: exact in languages whose numbers are doubles."""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all messages; the class attribute TAG is its name on the wire."""
+    """Base of all messages; a message's name on the wire is the snake_case of its class name."""
+
+    def problem(self) -> str:
+        """What makes the values unacceptable beyond their types; empty if nothing does."""
+        return ""
 
 
 class TensorMeta(msgspec.Struct, frozen=True, array_like=True):
@@ -33,6 +45,23 @@ class TensorMeta(msgspec.Struct, frozen=True, array_like=True):
         for dim in self.shape:
             size *= dim
         return size
+
+    def problem(self) -> str:
+        """Why no tensor can be like this; empty if one can."""
+        if not self.name or len(self.name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+            return f"a tensor name must have 1 to {MAX_NAME_BYTES} bytes: {self.name[:64]!r}"
+        if self.dtype not in DTYPES:
+            return f"{self.name[:64]!r} has the unknown dtype {self.dtype[:64]!r}"
+        if len(self.shape) > MAX_RANK:
+            return f"{self.name[:64]!r} has {len(self.shape)} dimensions, at most {MAX_RANK} are allowed"
+        elements = 1
+        for dim in self.shape:
+            if dim < 0:
+                return f"{self.name[:64]!r} has the negative dimension {dim}"
+            elements *= max(dim, 1)
+        if elements >= MAX_ELEMENTS:
+            return f"{self.name[:64]!r} has 2**53 elements or more"
+        return ""
 
 
 # --- a sync: publisher -> receiver ------------------------------------------------------
@@ -66,6 +95,10 @@ class BucketHeader(Message, frozen=True, kw_only=True):
     """0, 1, 2, ... per source."""
     weight_version: int
     tensors: tuple[TensorMeta, ...]
+
+    def problem(self) -> str:
+        """The first tensor's problem that has one."""
+        return next((problem for tensor in self.tensors if (problem := tensor.problem())), "")
 
 
 class SourceDone(Message, frozen=True, kw_only=True):
@@ -151,6 +184,10 @@ class ReceiveBucket(Message, frozen=True, kw_only=True):
 
     header: BucketHeader
     group_name: str
+
+    def problem(self) -> str:
+        """The header's problem."""
+        return self.header.problem()
 
 
 class Ok(Message, frozen=True, kw_only=True):
