@@ -1,0 +1,122 @@
+"""The process in which users' reward functions run.
+
+    python -m live_eval.evaluation.grading_worker PARENT_PID
+
+One request at a time: a line of JSON on standard input, answered by one on standard output.
+
+    {"function": "package.module.name"}                   -> {"ok": true} once it is imported
+    {"function": "package.module.name", "sample": {...}}  -> {"value": 1.0} or {"value": {"key": 1.0}}
+    anything that goes wrong                              -> {"error": "text"}
+
+A function runs in the main thread, where it may use SIGALRM. What it prints goes to standard
+error and it reads nothing, so that it cannot break the pipe. The process dies with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import inspect
+import json
+import math
+import numbers
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from live_eval.evaluation.rewards import RewardSample
+
+_PR_SET_PDEATHSIG = 1
+_MAX_ERROR_CHARS = 2000
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Import `package.module.name`; ImportError, AttributeError or TypeError if there is no such function."""
+    module, _, name = path.rpartition(".")
+    function = getattr(importlib.import_module(module), name)
+    if not callable(function):
+        raise TypeError(f"{path} is a {type(function).__name__}, not a function")
+    return function
+
+
+def to_reward(value: Any) -> float | dict[str, float]:
+    """The returned value as a number or a dict of numbers; TypeError or ValueError if it is neither.
+
+    bool, int, float, NumPy scalars and 0-d arrays or tensors are numbers; NaN and infinity are not.
+    """
+    if isinstance(value, dict):
+        return {str(key): _to_number(part, f"key {key!r}") for key, part in value.items()}
+    return _to_number(value, "the reward")
+
+
+def _to_number(value: Any, what: str) -> float:
+    # NumPy and torch are recognised by their shape of a scalar, so that neither has to be imported.
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{what} is {value!r:.80} ({type(value).__name__}), which is not a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}, which is not a score")
+    return number
+
+
+def _describe(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS] + at
+
+
+def _answer(request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
+    try:
+        function = load_function(request["function"])
+        if "sample" not in request:
+            return {"ok": True}
+        value = function(RewardSample(**request["sample"]))
+        if inspect.isawaitable(value):
+            value = runner.run(_await(value))
+        return {"value": to_reward(value)}
+    except Exception as error:  # the request handler: whatever the user's code raises is its answer
+        return {"error": _describe(error)}
+    finally:
+        # An alarm that a function left behind would kill the process during the next sample.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+async def _await(value: Any) -> Any:
+    return await value
+
+
+def _die_with_parent(parent_pid: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above
+        os._exit(1)
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    _die_with_parent(int(sys.argv[1]))
+    requests, answers = _take_pipes()
+    with asyncio.Runner() as runner:
+        for line in requests:
+            answers.write(json.dumps(_answer(json.loads(line), runner)).encode() + b"\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

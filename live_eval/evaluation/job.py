@@ -1,0 +1,122 @@
+"""What a job is, how far it is, and how it ended.
+
+Values only. A score exists only in an outcome that succeeded: what an unfinished or failed
+job had scored is kept apart as `partial`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from live_eval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from live_eval.reasons import EndReason, JobStatus
+    from live_eval.targets import Target
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSpec:
+    """One attempt at one target on one dataset."""
+
+    job_id: str
+    target: Target
+    label: str
+    """The weight label that every answer must carry."""
+    samples_path: Path
+    """File of this attempt's samples; its folder is made, what an interrupted run left there is replaced."""
+    attempt: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLimits:
+    """Bounds of one run."""
+
+    timeout_s: float | None = None
+    """The whole job's deadline, grading included; None waits for as long as it takes."""
+    chunk_size: int = 32
+    """Samples a generate call."""
+    num_in_flight: int = 4
+    """Generate calls at a time."""
+    max_engine_retries: int = 2
+    """How often a sample that an engine lost is asked again before the job fails."""
+    abort_timeout_s: float = 5.0
+    """For SampleSource.abort()."""
+    grace_s: float = 2.0
+    """After an abort: for answers on their way and rewards being computed."""
+
+    def __post_init__(self) -> None:
+        if self.chunk_size < 1 or self.num_in_flight < 1 or self.max_engine_retries < 0:
+            raise ConfigError(
+                f"chunk_size {self.chunk_size}, num_in_flight {self.num_in_flight}, max_engine_retries "
+                f"{self.max_engine_retries}: the first two must be 1 or more, the last 0 or more"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a job is."""
+
+    num_done: int
+    """Samples that are scored or errored."""
+    num_expected: int
+    mean: float | None
+    """Mean reward over the samples scored so far; None before the first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleCounts:
+    """Every expected sample is in exactly one of scored, errored, aborted."""
+
+    n_expected: int
+    n_scored: int
+    n_errored: int
+    n_aborted: int
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the expected samples that have a score; None if none was expected."""
+        return self.n_scored / self.n_expected if self.n_expected else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobOutcomeDetail:
+    """How a job ended and what it measured."""
+
+    job_id: str
+    status: JobStatus
+    """succeeded, failed, timed_out or cancelled."""
+    reason: EndReason
+    detail: str = ""
+    """For people: what happened, with the first error where there is one."""
+    counts: SampleCounts
+    score: float | None = None
+    """Mean reward over the scored samples; None unless the job succeeded."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """All metrics that have data, `score` among them; empty unless the job succeeded."""
+    partial: dict[str, float] = field(default_factory=dict)
+    """The same of a job that did not succeed, over what it had scored. Not this target's score."""
+    withheld: bool = False
+    """Whether everything ran, but too few samples could be scored for a score to be given."""
+    engine_labels: tuple[str, ...] = ()
+    """Distinct weight labels on the answers, sorted."""
+    num_engine_retries: int = 0
+    """How often the engines were pinned again in the middle of this job."""
+    samples_path: str = ""
+    started_at: float = 0.0
+    """Seconds since the epoch."""
+    finished_at: float = 0.0
+
+
+def sample_file(job_id: str, *, attempt: int = 1) -> str:
+    """Relative path of a job's sample file: `v7/rev.jsonl`, from the second attempt `v7/rev@2.jsonl`.
+
+    Distinct for distinct jobs and attempts, whatever characters the dataset's name has.
+    """
+    key, _, dataset = job_id.partition("/")
+    suffix = "" if attempt == 1 else f"@{attempt}"
+    return f"{quote(key, safe='')}/{quote(dataset, safe='')}{suffix}.jsonl"
