@@ -1,0 +1,53 @@
+# live-eval: everything here runs on a fresh clone with Python, git and make. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON_BIN := .venv/bin/python
+OUT ?= out/demo
+ARGS ?=
+
+# Tests that need no torch, so that they run on Python 3.12 too.
+PY312_TESTS := tests/unit/protocol tests/unit/scheduling tests/unit/evaluation tests/unit/subscriber tests/unit/store
+
+DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(SEED)) \
+	$(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(POLICY),--eval-on-update $(POLICY)) \
+	$(if $(INTERVAL),--eval-interval $(INTERVAL)) $(if $(SAMPLES),--n-samples-per-eval-prompt $(SAMPLES)) \
+	$(if $(CHECKPOINTS),--eval-checkpoint $(CHECKPOINTS)) $(if $(ENGINES),--engines $(ENGINES)) $(ARGS)
+
+.PHONY: help setup demo test test-py312 check fmt bench clean distclean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  Options of demo: OUT VERSIONS SEED TRANSPORT=nccl|ray POLICY=finish|cancel|queue INTERVAL SAMPLES"
+	@echo "  CHECKPOINTS ENGINES; ARGS passes anything on (to pytest too: make test ARGS='-k session')."
+
+setup: ## make .venv with everything pinned, the real SGLang on a CPU among it (3 minutes, 4 GB; then nothing)
+	@scripts/setup.sh
+
+demo: setup ## train a small model on the CPU and see each version evaluated by the real engine (OUT=out/demo)
+	.venv/bin/live-eval demo --out $(OUT) $(DEMO_OPTIONS)
+
+test: setup ## unit tests, then integration tests (some start the real engine)
+	$(PYTHON_BIN) -m pytest tests/unit tests/integration $(ARGS)
+
+test-py312: ## protocol/ and the pure modules on Python 3.12, in a thin .venv-312 without torch
+	@scripts/setup.sh --py312
+	.venv-312/bin/python -m pytest $(PY312_TESTS) $(ARGS)
+
+check: setup ## ruff, format and types; never edits
+	$(PYTHON_BIN) -m ruff check .
+	$(PYTHON_BIN) -m ruff format --check .
+	.venv/bin/basedpyright
+
+fmt: setup ## let ruff fix and format
+	$(PYTHON_BIN) -m ruff check --fix .
+	$(PYTHON_BIN) -m ruff format .
+
+bench: setup ## what a sync costs the trainer, as ratios (see benchmarks/)
+	$(PYTHON_BIN) -m benchmarks $(ARGS)
+
+clean: ## remove caches and build leftovers
+	rm -rf build dist ./*.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
+
+distclean: clean ## remove the environments and out/ too
+	rm -rf .venv .venv-312 out
