@@ -123,6 +123,23 @@ class SyncAbort(Message, frozen=True, kw_only=True):
 
     sync_id: str
     reason: str
+    detail: str = ""
+
+
+class SyncGivenUp(Message, frozen=True, kw_only=True):
+    """Publisher: this weight version will never be sent; record it. Answered by SyncOutcome.
+
+    Harmless where the receiver knows the sync already: what it recorded then stands.
+    """
+
+    sync_id: str
+    run_id: str
+    incarnation_id: str
+    weight_version: int
+    reason: str
+    detail: str = ""
+    rollout_id: int | None = None
+    train_step: int | None = None
 
 
 # --- a sync: receiver -> publisher ------------------------------------------------------
@@ -177,6 +194,17 @@ class LeaveGroup(Message, frozen=True, kw_only=True):
     """Publisher: drop the group, whatever state it is in."""
 
     group_name: str
+
+
+class GroupStatusRequest(Message, frozen=True, kw_only=True):
+    """Publisher: are you there, and in which groups? Answered by GroupStatus."""
+
+
+class GroupStatus(Message, frozen=True, kw_only=True):
+    """Receiver process: its life (a restarted process has another id) and the groups it is in."""
+
+    instance_id: str
+    groups: tuple[str, ...] = ()
 
 
 class ReceiveBucket(Message, frozen=True, kw_only=True):
@@ -301,11 +329,14 @@ MESSAGES: tuple[type[Message], ...] = (
     SourceDone,
     SyncCommit,
     SyncAbort,
+    SyncGivenUp,
     SyncAccepted,
     BucketStored,
     SyncOutcome,
     JoinGroup,
     LeaveGroup,
+    GroupStatusRequest,
+    GroupStatus,
     ReceiveBucket,
     Ok,
     ErrorReply,
