@@ -2,9 +2,11 @@
 
 LiveEvalError
  |- ConfigError        what the user gave cannot work; the message says what to change
- |- TransportError     a peer of a sync is gone, late or wrong
+ |- TransportError     a peer of a sync or of a channel is gone, late or wrong
+ |   `- PeerError       the peer answered with an error of its own
  |- StoreError         the version store
  |   |- StoreFull      the budget or the disk cannot take the version
+ |   |- VersionRefused the sync's content or number can never become a version; `reason` says why
  |   |- NoSuchVersion  never sealed here, or collected since
  |   `- CorruptVersion files that do not match their manifest, or a checkpoint that is not whole
  |- EngineError        an SGLang server
@@ -20,6 +22,12 @@ Wire errors (protocol.errors) are a tree of their own, since protocol imports no
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from live_eval.reasons import DiscardReason
 
 
 class LiveEvalError(Exception):
@@ -40,6 +48,19 @@ class TransportError(LiveEvalError):
     code = "transport"
 
 
+class PeerError(TransportError):
+    """The peer is there and answered with an error: it refused the request, or failed at it."""
+
+    code = "peer"
+
+    def __init__(self, remote_code: str, message: str, detail: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"{message} [{remote_code}]")
+        self.remote_code = remote_code
+        """`code` of the error's class on the peer's side."""
+        self.message = message
+        self.detail = dict(detail or {})
+
+
 class StoreError(LiveEvalError):
     """The version store could not do what was asked."""
 
@@ -50,6 +71,20 @@ class StoreFull(StoreError):
     """Neither the byte budget nor the disk has room for the version."""
 
     code = "store_full"
+
+
+class VersionRefused(StoreError):
+    """What the sync carried, or its number, cannot become a version.
+
+    `reason` is a live_eval.reasons.DiscardReason, `detail` names the tensor or the number.
+    """
+
+    code = "version_refused"
+
+    def __init__(self, reason: DiscardReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
 
 
 class NoSuchVersion(StoreError):
