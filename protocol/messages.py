@@ -260,7 +260,7 @@ class StatusRequest(Message, frozen=True, kw_only=True):
 
 
 class Subscribe(Message, frozen=True, kw_only=True):
-    """Anyone: send JobEvent and EngineEvent messages on this connection until it closes."""
+    """Anyone: send JobEvent and EngineEvent messages on this connection. Answered by Ok, then them."""
 
 
 class JobEvent(Message, frozen=True, kw_only=True):
@@ -351,3 +351,6 @@ MESSAGES: tuple[type[Message], ...] = (
     ServiceStatus,
     JobResult,
 )
+
+ONE_WAY: tuple[type[Message], ...] = (StoreChanged, JobEvent, EngineEvent)
+"""Messages that are never answered, not even by an ErrorReply."""
