@@ -1,7 +1,8 @@
 """The closed lists of reasons and states that records carry, so that one thing has one word.
 
 Job states:  waiting -> running -> succeeded | failed | timed_out | cancelled
-             waiting -> superseded | dropped | cancelled | failed
+             waiting -> superseded | dropped | cancelled | failed | timed_out
+             running -> waiting  (the run failed or was cut, and the job is run again)
 """
 
 from __future__ import annotations
@@ -47,7 +48,12 @@ class EndReason(StrEnum):
     MIXED_VERSION = "mixed_version"
     ENGINE_FAILED = "engine_failed"
     NO_DATA = "no_data"
+    """failed because no sample could be scored."""
+    LOW_COVERAGE = "low_coverage"
+    """failed because too few of the expected samples could be scored; the score is withheld."""
     VERSION_GONE = "version_gone"
+    SERVICE_RESTARTED = "service_restarted"
+    """Not an end: the run was cut by a restart of the service, and the job is run again."""
     INTERNAL = "internal"
 
 

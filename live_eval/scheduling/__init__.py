@@ -1,0 +1,1 @@
+"""Pure scheduling: told what happened, the scheduler answers what to do."""

@@ -1,0 +1,63 @@
+"""Settings of the scheduler, checked once when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from live_eval.errors import ConfigError
+
+OnUpdate = Literal["finish", "cancel", "queue"]
+"""What happens to a running evaluation, and to waiting ones, when a newer due version is sealed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulerConfig:
+    """How versions become evaluations and in which order these run. ConfigError if a value cannot work."""
+
+    datasets: tuple[str, ...]
+    """Names of the eval sets; each evaluation of a version has one job per name."""
+    on_update: OnUpdate = "finish"
+    interval: int | None = None
+    """A version is due every this many rollouts; None: every version is due."""
+    skip_first: bool = False
+    """Leave out the first push of a trainer, which holds the weights it started from."""
+    queue_size: int = 16
+    """Live versions that may wait under `queue`; one more and the oldest waiting one is dropped."""
+    max_consecutive_cancels: int = 3
+    """After so many evaluations in a row were cancelled for a newer version the next one is protected."""
+    max_attempts: int = 2
+    """Runs that a job gets when its engine or its load fails."""
+    job_timeout_s: float = 1800.0
+    """A running job is stopped after this time; so is an evaluation in which nothing happens for so long."""
+    drain_timeout_s: float | None = 3600.0
+    """Time from the end of training in which what is left may run; None: no limit."""
+    abort_grace_s: float = 30.0
+    """A job that was told to stop is ended after this time even if nobody confirmed it."""
+
+    def __post_init__(self) -> None:
+        if self.on_update not in get_args(OnUpdate):
+            raise ConfigError(f"on_update is {self.on_update!r}; use one of {', '.join(get_args(OnUpdate))}")
+        if not self.datasets:
+            raise ConfigError("datasets is empty; name at least one eval set")
+        if len(set(self.datasets)) != len(self.datasets):
+            raise ConfigError(f"datasets has a name twice: {', '.join(self.datasets)}; rename one")
+        if self.interval is not None:
+            _at_least_one("interval", self.interval)
+        _at_least_one("queue_size", self.queue_size)
+        _at_least_one("max_consecutive_cancels", self.max_consecutive_cancels)
+        _at_least_one("max_attempts", self.max_attempts)
+        _positive("job_timeout_s", self.job_timeout_s)
+        _positive("abort_grace_s", self.abort_grace_s)
+        if self.drain_timeout_s is not None:
+            _positive("drain_timeout_s", self.drain_timeout_s)
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ConfigError(f"{name} is {value}; it must be at least 1")
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name} is {value}; it must be more than 0 seconds")

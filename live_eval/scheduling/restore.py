@@ -1,0 +1,60 @@
+"""Brings back what a ledger knows after the service was started again.
+
+Turns job rows into evaluations and says which of them a policy would have ended by now. The scheduler
+puts them in their places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from live_eval.reasons import JobStatus
+from live_eval.scheduling.actions import Trigger
+from live_eval.scheduling.jobs import Evaluation, Job
+from live_eval.targets import CheckpointTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from live_eval.scheduling.config import OnUpdate
+    from live_eval.scheduling.reports import KnownJob
+
+_SEEN_BY_AN_ENGINE = (JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.TIMED_OUT)
+
+
+def rebuild(known: Iterable[KnownJob]) -> list[Evaluation]:
+    """Evaluations in the order of their first job; a running job is still marked as running."""
+    evaluations: dict[str, Evaluation] = {}
+    for row in known:
+        key = row.target.key
+        if key not in evaluations:
+            checkpoint = isinstance(row.target, CheckpointTarget)
+            trigger = Trigger.CHECKPOINT if checkpoint else Trigger.RESTORED
+            evaluations[key] = Evaluation(target=row.target, trigger=trigger)
+        evaluation = evaluations[key]
+        evaluation.jobs.append(
+            Job(
+                job_id=row.job_id,
+                dataset=row.dataset,
+                status=row.status,
+                reason=row.reason,
+                attempt=row.attempt,
+            )
+        )
+        evaluation.begun = evaluation.begun or row.status in _SEEN_BY_AN_ENGINE or row.attempt > 1
+    return list(evaluations.values())
+
+
+def replaced(
+    policy: OnUpdate, live: Sequence[Evaluation], *, protects: bool
+) -> list[tuple[Evaluation, JobStatus]]:
+    """Of unfinished live evaluations, oldest first, those that a newer one had replaced at the end.
+
+    The decision was made before the service went down; only its record is missing. Under `finish`, and
+    under `cancel` with the guard up, the oldest is the one that ran and completes.
+    """
+    if policy == "queue":
+        return []
+    keeps_oldest = policy == "finish" or protects
+    out = live[1:-1] if keeps_oldest else live[:-1]
+    return [(old, JobStatus.CANCELLED if old.begun else JobStatus.SUPERSEDED) for old in out]
