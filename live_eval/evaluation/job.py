@@ -99,7 +99,8 @@ class JobOutcomeDetail:
     metrics: dict[str, float] = field(default_factory=dict)
     """All metrics that have data, `score` among them; empty unless the job succeeded."""
     partial: dict[str, float] = field(default_factory=dict)
-    """The same of a job that did not succeed, over what it had scored. Not this target's score."""
+    """The same of a job that did not succeed, over what it had scored. Not this target's score; empty
+    where the weights themselves are in doubt."""
     withheld: bool = False
     """Whether everything ran, but too few samples could be scored for a score to be given."""
     engine_labels: tuple[str, ...] = ()

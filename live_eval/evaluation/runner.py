@@ -1,17 +1,44 @@
-"""One job: ask for every sample, grade it, keep it, and say what came out."""
+"""One job: ask for every sample, grade it, keep it, and say what came out.
+
+    asking    calls the source, a few calls at a time     waits for: engines
+    grading   one task a sample, as answers come          waits for: grading workers
+    halt      abort, grace, cancel                        unblocked by: cancel(), a time-out, a failure
+
+Invariant: the samples are on disk before metrics are computed, and a score is given only if the
+whole dataset was asked on the right weights, was checked afterwards, and enough of it was scored.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from live_eval.errors import EngineError
+from live_eval.evaluation.asking import TOO_LONG, Ask, Asker
+from live_eval.evaluation.ending import Ending, StopSignal
+from live_eval.evaluation.grading import Grading
+from live_eval.evaluation.job import JobOutcomeDetail, JobSpec, Progress, RunLimits, SampleCounts
+from live_eval.evaluation.metrics import compute_metrics, count_samples, with_data
+from live_eval.evaluation.recorder import Recorder
+from live_eval.evaluation.sample import Sample
+from live_eval.reasons import EndReason, JobStatus
+from live_eval.targets import PolicyTarget
+
 if TYPE_CHECKING:
-    from live_eval.evaluation.datasets import EvalSet
-    from live_eval.evaluation.job import JobOutcomeDetail, JobSpec, Progress, RunLimits
+    from live_eval.evaluation.datasets import EvalRow, EvalSet
     from live_eval.evaluation.rewards import Grader
     from live_eval.evaluation.source import SampleSource
-    from live_eval.reasons import EndReason
+
+logger = logging.getLogger(__name__)
+
+_UNTRUSTED = (EndReason.MIXED_VERSION, EndReason.PIN_MISMATCH)
+"""Endings after which nobody knows what the scored samples were generated on."""
+
+_TIME_OUTS = (EndReason.JOB_TIMEOUT, EndReason.DRAIN_TIMEOUT)
 
 
 class JobRun:
@@ -20,7 +47,8 @@ class JobRun:
     `result()` gives the outcome, whatever happened to engines, graders or the disk; only a fault
     of live-eval itself is raised. `cancel()` makes result() return soon, with what was scored so
     far kept apart as partial. If the task that waits in result() is cancelled, the run ends as by
-    cancel(SHUTDOWN), its outcome is in `outcome`, and CancelledError goes on.
+    cancel(SHUTDOWN), its outcome is in `outcome`, and CancelledError goes on; cancelled once more,
+    it ends at once and without an outcome.
     """
 
     def __init__(
@@ -33,20 +61,188 @@ class JobRun:
         limits: RunLimits | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         clock: Callable[[], float] = time.time,
-    ) -> None: ...
+    ) -> None:
+        """Nothing happens before result(). `on_progress` is called in the event loop, about 100 times."""
+        self._spec = spec
+        self._eval_set = eval_set
+        self._source = source
+        self._grader = grader
+        self._limits = limits or RunLimits()
+        self._clock = clock
+        self._started_at = 0.0
+        self._stop = StopSignal()
+        self._task: asyncio.Task[JobOutcomeDetail] | None = None
+        self._outcome: JobOutcomeDetail | None = None
+        self._recorder = Recorder(
+            spec.samples_path,
+            [self._draft(row, sample) for row in eval_set.rows for sample in range(eval_set.config.n)],
+            stop=self._stop,
+            on_progress=on_progress,
+        )
 
     @property
     def outcome(self) -> JobOutcomeDetail | None:
         """The outcome once there is one; its samples are on disk by then."""
-        ...
+        return self._outcome
 
     def cancel(self, reason: EndReason, detail: str = "") -> None:
         """End the run soon, as timed_out for JOB_TIMEOUT and DRAIN_TIMEOUT, else as cancelled.
 
-        The first call counts; after the end it does nothing.
+        The first reason to end counts, a failure among them; after the end it does nothing.
         """
-        ...
+        status = JobStatus.TIMED_OUT if reason in _TIME_OUTS else JobStatus.CANCELLED
+        self._stop.end(status, reason, detail)
 
     async def result(self) -> JobOutcomeDetail:
         """Run the job, on the first call, and wait for its outcome."""
-        ...
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"job {self._spec.job_id}")
+        try:
+            return await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            self.cancel(EndReason.SHUTDOWN, "the task that waited for the job was cancelled")
+            await self._settle(self._task)
+            raise
+
+    async def _settle(self, task: asyncio.Task[JobOutcomeDetail]) -> None:
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("%s failed while it was cancelled", self._spec.job_id, exc_info=error)
+
+    # --- the run ------------------------------------------------------------------------
+
+    async def _run(self) -> JobOutcomeDetail:
+        self._started_at = self._clock()
+        self._recorder.open()
+        grading = Grading(self._grader, self._recorder)
+        asker = Asker(
+            self._asks(),
+            self._source,
+            label=self._spec.label,
+            limits=self._limits,
+            stop=self._stop,
+            sink=grading,
+        )
+        work = asyncio.create_task(_work(asker, grading), name=f"samples of {self._spec.job_id}")
+        try:
+            await self._supervise(work)
+        finally:
+            work.cancel()
+            await self._recorder.close()
+        self._outcome = self._conclude(asker)
+        return self._outcome
+
+    async def _supervise(self, work: asyncio.Task[None]) -> None:
+        stopped = asyncio.create_task(self._stop.wait(), name=f"stop of {self._spec.job_id}")
+        try:
+            await asyncio.wait(
+                {work, stopped}, timeout=self._limits.timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopped.cancel()
+        if not work.done():
+            self.cancel(EndReason.JOB_TIMEOUT, f"not done after {self._limits.timeout_s} s")
+            await self._halt(work)
+        if not work.cancelled():
+            await work
+
+    async def _halt(self, work: asyncio.Task[None]) -> None:
+        # Abort first: calls in flight then end by themselves, with what they have, and no loop sends
+        # another. Grace comes after it, for answers that only lack their reward.
+        try:
+            async with asyncio.timeout(self._limits.abort_timeout_s):
+                await self._source.abort()
+        except (EngineError, TimeoutError) as error:
+            logger.warning("%s: abort failed: %s", self._spec.job_id, error)
+        await asyncio.wait({work}, timeout=self._limits.grace_s)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+
+    # --- samples ------------------------------------------------------------------------
+
+    def _asks(self) -> list[Ask]:
+        config = self._eval_set.config
+        asks = []
+        for row in self._eval_set.rows:
+            too_long = self._too_long(row)
+            for sample in range(config.n):
+                if too_long:
+                    draft = self._recorder.draft(row.row_id, sample)
+                    self._recorder.record(replace(draft, status="errored", error=too_long))
+                    continue
+                sampling = config.sampling.for_sample(f"{config.name}\n{row.row_id}\n{sample}")
+                name = f"{self._spec.job_id}@{self._spec.attempt}/{row.row_id}/{sample}"
+                asks.append(Ask(row=row, sample=sample, name=name, sampling=sampling))
+        return asks
+
+    def _too_long(self, row: EvalRow) -> str:
+        limit = self._eval_set.config.max_prompt_tokens
+        if limit is None or row.input_ids is None or len(row.input_ids) <= limit:
+            return ""
+        return f"{TOO_LONG}: the prompt has {len(row.input_ids)} tokens, max_prompt_tokens is {limit}"
+
+    def _draft(self, row: EvalRow, sample: int) -> Sample:
+        target = self._spec.target
+        is_policy = isinstance(target, PolicyTarget)
+        return Sample(
+            dataset=self._eval_set.name,
+            row_id=row.row_id,
+            sample=sample,
+            attempt=0,
+            prompt=row.prompt,
+            label=row.label,
+            status="aborted",
+            policy_version=target.policy_version if is_policy else None,
+            checkpoint="" if is_policy else target.path,
+        )
+
+    # --- the end ------------------------------------------------------------------------
+
+    def _conclude(self, asker: Asker) -> JobOutcomeDetail:
+        config = self._eval_set.config
+        samples = self._recorder.samples
+        counts = count_samples(samples, n_expected=self._eval_set.num_expected)
+        metrics = with_data(compute_metrics(samples, n=config.n, pass_threshold=config.pass_threshold))
+        ending = self._stop.ending or _completed(counts, config.min_coverage, self._recorder.first_error)
+        succeeded = ending.status == JobStatus.SUCCEEDED
+        return JobOutcomeDetail(
+            job_id=self._spec.job_id,
+            status=ending.status,
+            reason=ending.reason,
+            detail=ending.detail,
+            counts=counts,
+            score=metrics["score"] if succeeded else None,
+            metrics=metrics if succeeded else {},
+            partial={} if succeeded or ending.reason in _UNTRUSTED else metrics,
+            withheld=ending.reason == EndReason.LOW_COVERAGE,
+            engine_labels=tuple(sorted(asker.labels)),
+            num_engine_retries=asker.num_repins,
+            samples_path=str(self._spec.samples_path),
+            started_at=self._started_at,
+            finished_at=self._clock(),
+        )
+
+
+async def _work(asker: Asker, grading: Grading) -> None:
+    async with grading:
+        await asker.run()
+
+
+def _completed(counts: SampleCounts, min_coverage: float, first_error: str) -> Ending:
+    unscored = counts.n_expected - counts.n_scored
+    detail = f"{unscored} of {counts.n_expected} samples have no score" if unscored else ""
+    if first_error:
+        detail += f"; first error: {first_error}"
+    if counts.coverage is None or counts.n_scored == 0:
+        return Ending(
+            status=JobStatus.FAILED, reason=EndReason.NO_DATA, detail=detail or "the dataset has no rows"
+        )
+    if counts.coverage < min_coverage:
+        detail = f"{detail}; coverage {counts.coverage:.3f} is below min_coverage {min_coverage}"
+        return Ending(status=JobStatus.FAILED, reason=EndReason.LOW_COVERAGE, detail=detail)
+    return Ending(status=JobStatus.SUCCEEDED, reason=EndReason.COMPLETED, detail=detail)

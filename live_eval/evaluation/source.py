@@ -44,12 +44,17 @@ class Generation(Protocol):
 
     @property
     def finish_reason(self) -> str:
-        """`stop`, `length` or `abort`."""
+        """`stop`, `length`, `abort`, or `refused`: the engine will never take this prompt."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """The engine's own words where it refused."""
         ...
 
     @property
     def label(self) -> str:
-        """The weight label that the engine put on this answer."""
+        """The weight label that the engine put on this answer; means nothing if aborted or refused."""
         ...
 
     @property
@@ -64,9 +69,10 @@ class SampleSource(Protocol):
     async def generate(self, requests: Sequence[GenRequest]) -> Sequence[Generation]:
         """Answer the requests, in any order.
 
-        EngineDied and EngineTimeout: all requests of this call are lost, and repin() is
-        needed before they can be asked again. Another EngineError: the engine lives and
-        refused the call. A request without an answer in the result counts as lost.
+        EngineDied and EngineTimeout: requests of this call are lost, and repin() is needed
+        before they can be asked again; answers that are there all the same are in the error's
+        attribute `done`, if it has one. Another EngineError: the engine lives and refused the
+        call as a whole. A request without an answer in the result counts as lost.
         """
         ...
 
