@@ -27,8 +27,6 @@ class Trigger(StrEnum):
     LAST = "last"
     """The newest version when training ended."""
     CHECKPOINT = "checkpoint"
-    RESTORED = "restored"
-    """Made before the service was started again; the first NewJob said why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +45,7 @@ class NewJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """Keep this version in the store for `owner`, as waiting; after it the store's fresh pin may go."""
+    """Keep this version in the store for `owner`, as waiting."""
 
     policy_version: int
     owner: str
@@ -127,7 +125,7 @@ class EndJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotDue:
-    """The interval rule passes this version over; the store's fresh pin may go."""
+    """The interval rule passes this version over."""
 
     policy_version: int
     next_due_rollout: int | None = None

@@ -46,7 +46,7 @@ class Book:
     def make(self, target: Target, due: Due, datasets: Sequence[str], actions: list[Action]) -> Evaluation:
         """Make the evaluation of `target` with a job a dataset, and pin its version."""
         jobs = [Job(job_id=job_id(target, name), dataset=name) for name in datasets]
-        evaluation = Evaluation(target=target, trigger=due.trigger, jobs=jobs)
+        evaluation = Evaluation(target=target, jobs=jobs)
         actions += [
             NewJob(
                 job_id=job.job_id,

@@ -11,13 +11,9 @@ it is. The records know no policy and no order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.targets import PolicyTarget, Target
-
-if TYPE_CHECKING:
-    from live_eval.scheduling.actions import Trigger
 
 _NEXT = {
     JobStatus.WAITING: frozenset(JobStatus) - {JobStatus.WAITING, JobStatus.SUCCEEDED},
@@ -69,7 +65,6 @@ class Evaluation:
     """One target on its datasets; the unit that holds the engines."""
 
     target: Target
-    trigger: Trigger
     jobs: list[Job] = field(default_factory=list)
     run: int = 0
     """Number of times the jobs were handed out."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from live_eval.reasons import JobStatus
-from live_eval.scheduling.actions import Trigger
 from live_eval.scheduling.jobs import Evaluation, Job
-from live_eval.targets import CheckpointTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,11 +25,7 @@ def rebuild(known: Iterable[KnownJob]) -> list[Evaluation]:
     evaluations: dict[str, Evaluation] = {}
     for row in known:
         key = row.target.key
-        if key not in evaluations:
-            checkpoint = isinstance(row.target, CheckpointTarget)
-            trigger = Trigger.CHECKPOINT if checkpoint else Trigger.RESTORED
-            evaluations[key] = Evaluation(target=row.target, trigger=trigger)
-        evaluation = evaluations[key]
+        evaluation = evaluations.setdefault(key, Evaluation(target=row.target))
         evaluation.jobs.append(
             Job(
                 job_id=row.job_id,

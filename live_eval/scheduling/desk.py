@@ -1,0 +1,246 @@
+"""Where evaluations are placed: which wait, which one runs, and which a policy sends away.
+
+The desk carries out the policy for evaluations that are made, and hands the engines to one at a time.
+It does not know which versions are due, what the store or the trainer do, or when a run ends.
+Every method adds the actions that follow to the list that it is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from live_eval.reasons import EndReason, JobStatus
+from live_eval.scheduling.backlog import Backlog
+from live_eval.scheduling.book import Book
+from live_eval.scheduling.jobs import Evaluation, Job, Stop
+from live_eval.scheduling.policy import CancelGuard, keeps_ended_incarnations, on_newly_due, overflow
+from live_eval.scheduling.restore import replaced
+from live_eval.scheduling.running import RunningEvaluation, end_job, retry_job
+from live_eval.targets import CheckpointTarget, PolicyTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from live_eval.scheduling.actions import Action
+    from live_eval.scheduling.config import SchedulerConfig
+    from live_eval.scheduling.due import Due
+
+
+class Desk:
+    """The backlog, the running evaluation, and the book of both."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.book = Book()
+        self.current: RunningEvaluation | None = None
+        self._config = config
+        self._backlog = Backlog()
+        self._guard = CancelGuard(max_consecutive_cancels=config.max_consecutive_cancels)
+        self._newest_due = 0
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the unfinished jobs of the running evaluation."""
+        return () if self.current is None else _ids(self.current.evaluation.unfinished)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Ids of the jobs that wait: live ones by version, then checkpoints."""
+        return tuple(name for each in self._backlog.all for name in _ids(each.unfinished))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return self.current is None and not self._backlog.all
+
+    # --- evaluations come -----------------------------------------------------------------
+
+    def admit(self, target: PolicyTarget, due: Due, now: float, actions: list[Action]) -> None:
+        """Make the evaluation of a due version and let the policy place it."""
+        evaluation = self.book.make(target, due, self._config.datasets, actions)
+        verdict = on_newly_due(
+            self._config.on_update,
+            target.policy_version,
+            newest_due=self._newest_due,
+            running=None if self.current is None else self.current.evaluation,
+            waiting=self._backlog.live,
+        )
+        if not verdict.admit:
+            status, reason = JobStatus.SUPERSEDED, EndReason.NEWER_VERSION
+            self.book.end_unfinished(evaluation, status, reason, actions)
+            return
+        self._newest_due = max(target.policy_version, self._newest_due)
+        for older in verdict.supersede:
+            self._discard(older, JobStatus.SUPERSEDED, EndReason.NEWER_VERSION, actions)
+        self._backlog.add(evaluation)
+        if verdict.cancel_running:
+            self._stop_current(EndReason.NEWER_VERSION, now, actions)
+
+    def turn_away(
+        self, target: PolicyTarget, due: Due, status: JobStatus, reason: EndReason, actions: list[Action]
+    ) -> None:
+        """Make the evaluation of a due version that cannot run any more, and end it."""
+        evaluation = self.book.make(target, due, self._config.datasets, actions)
+        self.book.end_unfinished(evaluation, status, reason, actions)
+
+    def submit(
+        self, target: CheckpointTarget, due: Due, datasets: Sequence[str], actions: list[Action]
+    ) -> None:
+        """Make the evaluation of a checkpoint and let it wait."""
+        self._backlog.add(self.book.make(target, due, datasets, actions))
+
+    def resume(
+        self,
+        evaluations: Sequence[Evaluation],
+        available: Collection[int],
+        ended_incarnation: int,
+        now: float,
+        actions: list[Action],
+    ) -> None:
+        """Take over evaluations of an earlier life; the one that an engine had begun goes first."""
+        for evaluation in evaluations:
+            self.book.remember(evaluation)
+            self._newest_due = max(evaluation.policy_version or 0, self._newest_due)
+            if evaluation.unfinished:
+                self._resume(evaluation, available, actions)
+            else:
+                self._guard.record(evaluation)
+        live, policy = self._backlog.live, self._config.on_update
+        for old, status in replaced(policy, live, protects=self._guard.protects):
+            self._discard(old, status, EndReason.NEWER_VERSION, actions)
+        begun = [evaluation for evaluation in self._backlog.all if evaluation.begun]
+        if begun:
+            self._backlog.remove(begun[0])
+            self._start(begun[0], now, actions)
+        self.leave_incarnation(ended_incarnation, actions)
+
+    def _resume(self, evaluation: Evaluation, available: Collection[int], actions: list[Action]) -> None:
+        version = evaluation.policy_version
+        if version is not None and version not in available:
+            self.book.end_unfinished(evaluation, JobStatus.FAILED, EndReason.VERSION_GONE, actions)
+            return
+        self.book.open(evaluation, actions)
+        for job in evaluation.unfinished:
+            if job.status is JobStatus.RUNNING:
+                actions.append(retry_job(evaluation, job, EndReason.SERVICE_RESTARTED))
+        self._backlog.add(evaluation)
+
+    # --- evaluations go without running ---------------------------------------------------
+
+    def lose(self, version: int, now: float, actions: list[Action]) -> None:
+        """The store has the version no more."""
+        self._discard_live(
+            lambda target: target.policy_version == version,
+            JobStatus.DROPPED,
+            EndReason.STORE_FULL,
+            actions,
+        )
+        if self.current is not None and self.current.evaluation.policy_version == version:
+            actions += self.current.lost(now=now)
+
+    def leave_incarnation(self, number: int, actions: list[Action]) -> None:
+        """Versions of the incarnations up to `number` are of no more interest, unless under `queue`."""
+        if not keeps_ended_incarnations(self._config.on_update):
+            self._discard_live(
+                lambda target: target.incarnation <= number,
+                JobStatus.SUPERSEDED,
+                EndReason.INCARNATION_ENDED,
+                actions,
+            )
+
+    def keep_bound(self, actions: list[Action]) -> None:
+        """Drop the oldest live versions beyond the queue's bound."""
+        for oldest in overflow(self._backlog.live, queue_size=self._config.queue_size):
+            self._discard(oldest, JobStatus.DROPPED, EndReason.QUEUE_FULL, actions)
+
+    def cancel_job(self, name: str, now: float, actions: list[Action]) -> None:
+        """A user wants this job no more; one that has ended stays as it is."""
+        found = self.book.find(name)
+        if found is None or found[1].ended:
+            return
+        evaluation, job = found
+        if self.current is not None and self.current.evaluation is evaluation:
+            stop = Stop(status=JobStatus.CANCELLED, reason=EndReason.USER, since=now)
+            actions += self.current.stop([job], stop)
+            return
+        actions.append(end_job(evaluation, job, JobStatus.CANCELLED, EndReason.USER))
+        if not evaluation.unfinished:
+            self._discard(evaluation, JobStatus.CANCELLED, EndReason.USER, actions)
+
+    def clear(self, reason: EndReason, now: float, actions: list[Action]) -> None:
+        """Cancel all that waits and what runs."""
+        for evaluation in self._backlog.all:
+            self._discard(evaluation, JobStatus.CANCELLED, reason, actions)
+        self._stop_current(reason, now, actions)
+
+    def _discard_live(
+        self,
+        which: Callable[[PolicyTarget], bool],
+        status: JobStatus,
+        reason: EndReason,
+        actions: list[Action],
+    ) -> None:
+        for evaluation in self._backlog.live:
+            if isinstance(evaluation.target, PolicyTarget) and which(evaluation.target):
+                self._discard(evaluation, status, reason, actions)
+
+    def _discard(
+        self, evaluation: Evaluation, status: JobStatus, reason: EndReason, actions: list[Action]
+    ) -> None:
+        self._backlog.remove(evaluation)
+        self.book.end_unfinished(evaluation, status, reason, actions)
+
+    # --- the one that runs ----------------------------------------------------------------
+
+    def start_next(self, now: float, actions: list[Action]) -> None:
+        """Give the engines to the next evaluation if they are free."""
+        if self.current is not None:
+            return
+        evaluation = self._backlog.pop_next()
+        if evaluation is not None:
+            self._start(evaluation, now, actions)
+
+    def job_in_run(self, name: str, attempt: int) -> Job | None:
+        """The job, if this attempt of it belongs to the evaluation that runs."""
+        found = self.book.find(name)
+        if found is None or self.current is None or found[0] is not self.current.evaluation:
+            return None
+        return found[1] if found[1].attempt == attempt else None
+
+    def run_over(
+        self, key: str, run: int, reason: EndReason | None, now: float, actions: list[Action]
+    ) -> None:
+        """The engines are free: run what is left of the evaluation again, or let it go."""
+        current = self.current
+        if current is None or (current.evaluation.key, current.evaluation.run) != (key, run):
+            return
+        actions += current.run_over(reason, now=now)
+        if current.evaluation.unfinished:
+            actions.append(current.hand_out(now))
+        else:
+            self._release(current.evaluation, actions)
+
+    def give_up_run(self, actions: list[Action]) -> None:
+        """Let the running evaluation go, if all its jobs have ended, though the engines are not free."""
+        if self.current is not None and not self.current.evaluation.unfinished:
+            self._release(self.current.evaluation, actions)
+
+    def _start(self, evaluation: Evaluation, now: float, actions: list[Action]) -> None:
+        guarded = self._config.on_update == "cancel" and evaluation.policy_version is not None
+        evaluation.protected = guarded and self._guard.protects
+        self.current = RunningEvaluation(evaluation, self._config)
+        actions.append(self.current.hand_out(now))
+
+    def _release(self, evaluation: Evaluation, actions: list[Action]) -> None:
+        self.current = None
+        self._guard.record(evaluation)
+        self._backlog.record(evaluation)
+        self.book.close(evaluation, actions)
+
+    def _stop_current(self, reason: EndReason, now: float, actions: list[Action]) -> None:
+        if self.current is not None:
+            stop = Stop(status=JobStatus.CANCELLED, reason=reason, since=now)
+            actions += self.current.stop(self.current.evaluation.unfinished, stop)
+
+
+def _ids(jobs: Sequence[Job]) -> tuple[str, ...]:
+    return tuple(job.job_id for job in jobs)
