@@ -55,7 +55,9 @@ class FakeSource:
     def answers(self, requests: Sequence[GenRequest], **changes: object) -> list[FakeGeneration]:
         """What an engine in order answers, with `changes` in each answer."""
         made = [
-            FakeGeneration(request_id=r.request_id, text=self.reply(r.text or str(r.input_ids)), label=self.label)
+            FakeGeneration(
+                request_id=r.request_id, text=self.reply(r.text or str(r.input_ids)), label=self.label
+            )
             for r in requests
         ]
         return [replace(answer, **changes) for answer in made]  # type: ignore[arg-type]

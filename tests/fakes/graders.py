@@ -1,0 +1,107 @@
+"""Reward functions that behave, and such that do not. They run in grading workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.rewards import RewardSample
+
+
+def equal(sample: RewardSample) -> float:
+    return float(sample.response == sample.label)
+
+
+async def equal_async(sample: RewardSample) -> float:
+    await asyncio.sleep(0)
+    return float(sample.response == sample.label)
+
+
+def uses_alarm(sample: RewardSample) -> float:
+    """As math_verify does: SIGALRM as a time-out, which works in a main thread only."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(5)
+    result = float(sample.response == sample.label)
+    signal.alarm(0)
+    return result
+
+
+def leaves_alarm(sample: RewardSample) -> float:
+    """Leaves an alarm behind that would end the process in the next sample."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    return 1.0
+
+
+def slow(sample: RewardSample) -> float:
+    time.sleep(0.15)
+    return 1.0
+
+
+def faulty(sample: RewardSample) -> Any:
+    """Does what the label says."""
+    match sample.label:
+        case "loop":
+            while True:
+                pass
+        case "raise":
+            raise KeyError("no such thing")
+        case "exit":
+            os._exit(3)
+        case "sys_exit":
+            sys.exit(4)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "none":
+            return None
+        case "text":
+            return "1.0"
+        case "nan":
+            return float("nan")
+        case "list":
+            return [1.0]
+    return 1.0
+
+
+def returns_label(sample: RewardSample) -> Any:
+    return sample.label
+
+
+def numpy_number(sample: RewardSample) -> Any:
+    return np.float32(0.5)
+
+
+def prints_and_reads(sample: RewardSample) -> float:
+    """Prints what looks like an answer, reads standard input, and starts a child that prints."""
+    print('{"value": 0.0}', flush=True)
+    subprocess.run(["echo", '{"value": 0.0}'], check=True)
+    return float(sys.stdin.read() == "")
+
+
+def meets(sample: RewardSample) -> float:
+    """Returns once `fields["others"]` processes are in here at the same time."""
+    place = Path(sample.fields["place"])
+    (place / f"{os.getpid()}").touch()
+    while len(list(place.iterdir())) < sample.fields["others"]:
+        time.sleep(0.005)
+    return 1.0
+
+
+def tells_pid(sample: RewardSample) -> float:
+    return float(os.getpid())
+
+
+async def by_field(sample: RewardSample) -> dict[str, Any]:
+    return {"acc": float(sample.response == sample.label), "len": sample.num_tokens, "ok": np.bool_(True)}
+
+
+not_a_function = 3
