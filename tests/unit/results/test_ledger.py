@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
 
 V7 = PolicyTarget(policy_version=7, incarnation=2, weight_version=3, rollout_id=6, train_step=70)
 TERMINAL = [status for status in JobStatus if status.terminal]
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.open(tmp_path / "ledger.sqlite", run_id="run", now=1.0) as opened:
-        yield opened
 
 
 def succeed(ledger: Ledger, job: str, *, now: float = 9.0) -> JobResult:

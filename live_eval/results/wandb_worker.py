@@ -1,0 +1,176 @@
+"""The process in which wandb lives: `python -m live_eval.results.wandb_worker`, fed by WandbSink.
+
+Reads one JSON message a line (start, log), answers each with one line. When its input closes, also
+because the service was killed, it lets wandb write out what it has and ends, within the finish
+deadline. Knows nothing of the ledger.
+
+Invariant: at most one of these, and one wandb-core, writes a run: the next one waits for the one
+before, and kills it if it does not end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from live_eval.results.wandb_readback import read_run, result_ids, run_directories
+
+_WRITER = "live-eval-writer.json"
+"""Names the processes that write the run, in wandb's folder."""
+
+_GONE_S = 15.0
+"""How long a writer of an earlier life may take to end before it is killed."""
+
+
+class _Worker:
+    """The run, from start to finish."""
+
+    def __init__(self) -> None:
+        self._run: Any = None
+        self._finish_timeout_s = 30.0
+
+    def handle(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message["op"] == "start":
+            return self._start(message)
+        for row in message["rows"]:
+            # Never with step=: W&B drops a row whose step is behind the last one.
+            self._run.log(row)
+        self._run.summary.update(message["summary"])
+        return {"ok": True}
+
+    def finish(self) -> None:
+        """Let wandb write everything out."""
+        if self._run is not None:
+            self._run.finish()
+
+    def end_soon(self) -> None:
+        """The process ends at the finish deadline, whatever wandb does and wherever it hangs."""
+        timer = threading.Timer(self._finish_timeout_s, os._exit, args=(1,))
+        timer.daemon = True
+        timer.start()
+
+    def _start(self, message: dict[str, Any]) -> dict[str, Any]:
+        folder = Path(message["dir"]) / "wandb"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._finish_timeout_s = message["finish_timeout_s"]
+        _wait_for_earlier_writer(folder / _WRITER)
+        _write_writer(folder / _WRITER, [psutil.Process()])
+        present = result_ids(read_run(folder, message["run_id"]).rows)
+        _wait_for_new_second(folder, message["run_id"])
+        self._run = _begin_run(message)
+        _write_writer(folder / _WRITER, [psutil.Process(), *psutil.Process().children(recursive=True)])
+        for definition in message["definitions"]:
+            self._run.define_metric(
+                definition["name"],
+                step_metric=definition["step_metric"] or None,
+                hidden=definition["hidden"] or None,
+                # wandb's own summary keeps what came last, which need not be the newest version.
+                summary="none",
+            )
+        return {"ok": True, "present": sorted(present), "run_dir": str(Path(self._run.dir).parent)}
+
+
+def _begin_run(message: dict[str, Any]) -> Any:
+    import wandb
+
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        disable_git=True,
+        save_code=False,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
+        init_timeout=message["init_timeout_s"],
+    )
+    return wandb.init(
+        dir=message["dir"],
+        id=message["run_id"],
+        mode=message["mode"],
+        resume="allow",
+        project=message["project"],
+        group=message["group"],
+        entity=message["entity"],
+        name=message["name"],
+        job_type="live-eval",
+        config=message["config"],
+        settings=settings,
+    )
+
+
+def _wait_for_earlier_writer(record: Path) -> None:
+    """Until the processes of an earlier life are gone: one that still writes would be read too early."""
+    try:
+        known = json.loads(record.read_text())
+    except (FileNotFoundError, ValueError):
+        return
+    earlier = [process for entry in known if (process := _same_process(entry)) is not None]
+    _, alive = psutil.wait_procs(earlier, timeout=_GONE_S)
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=_GONE_S)
+
+
+def _same_process(entry: dict[str, Any]) -> psutil.Process | None:
+    """The process that was recorded, not a later one with its number."""
+    try:
+        process = psutil.Process(entry["pid"])
+        return process if process.create_time() == entry["created"] else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _write_writer(record: Path, processes: Iterable[psutil.Process]) -> None:
+    entries = [{"pid": process.pid, "created": process.create_time()} for process in processes]
+    partial = record.with_suffix(".partial")
+    partial.write_text(json.dumps(entries))
+    partial.replace(record)
+
+
+def _wait_for_new_second(folder: Path, run_id: str) -> None:
+    """wandb names a directory by the second: a start in the same one would write over the files."""
+    while any(
+        time.strftime("%Y%m%d_%H%M%S") in directory.name for directory in run_directories(folder, run_id)
+    ):
+        time.sleep(0.05)
+
+
+def _listen(stream: IO[str], messages: queue.SimpleQueue[dict[str, Any] | None], worker: _Worker) -> None:
+    """Put what comes in the queue, None at the end; heard also while wandb hangs in the main thread."""
+    for line in stream:
+        messages.put(json.loads(line))
+    worker.end_soon()
+    messages.put(None)
+
+
+def main() -> int:
+    """Serve until the input closes."""
+    # Answers go to a private copy of stdout: what wandb prints must not be taken for one.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    worker = _Worker()
+    messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, messages, worker), daemon=True).start()
+    while (message := messages.get()) is not None:
+        try:
+            answer = worker.handle(message)
+        except Exception as error:  # whatever wandb raises is the sink's answer
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the end of the input is near
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    worker.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
