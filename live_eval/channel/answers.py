@@ -8,6 +8,8 @@ from protocol.messages import ONE_WAY, ErrorReply, Message
 
 CLOSED = "closed"
 """Code of the ErrorReply that a server sends last on every connection when it shuts down."""
+INTERNAL = "internal"
+"""Code of an ErrorReply for a fault of the server itself; its log says more."""
 
 
 def encode_request(message: Message, *, limits: Limits) -> bytes:

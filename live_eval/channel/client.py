@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 from live_eval.channel.answers import CLOSED, encode_request, open_answer
 from live_eval.channel.stream import Stream
-from live_eval.errors import PeerError, TransportError
+from live_eval.errors import TransportError
 from protocol.codec import DEFAULT_LIMITS, Limits, tag_of
 from protocol.errors import ProtocolError
+from protocol.messages import ErrorReply
 
 if TYPE_CHECKING:
     from protocol.messages import Message
@@ -68,7 +69,7 @@ class ChannelClient:
         return open_answer(answer, what)
 
     async def _exchange(self, payload: bytes) -> Message | None:
-        if self._stream is None or self._stream.stale:
+        if self._stream is None or await self._stream.is_stale():
             await self.close()
             self._stream = await _connect(self.path, self._limits)
         stream, answered = self._stream, False
@@ -121,17 +122,20 @@ class Subscription:
     async def __anext__(self) -> Message:
         if self._ended:
             raise StopAsyncIteration
+        stream = self._stream or await self._open()
         try:
-            stream = self._stream or await self._open()
-            return open_answer(await stream.receive_message(), self._what)
-        except PeerError as error:
-            await self.aclose()
-            if error.remote_code == CLOSED:
-                raise StopAsyncIteration from None
-            raise
+            message = await stream.receive_message()
         except (OSError, ProtocolError) as error:
             await self.aclose()
-            raise TransportError(f"{self._what}: {error}") from error
+            raise TransportError(f"{self._what}: broken off, messages may be missing: {error}") from error
+        if message is None:
+            await self.aclose()
+            raise TransportError(f"{self._what}: broken off, messages may be missing")
+        if isinstance(message, ErrorReply):
+            await self.aclose()
+            if message.code == CLOSED:
+                raise StopAsyncIteration
+        return open_answer(message, self._what)
 
     async def aclose(self) -> None:
         """Close the connection; iteration ends."""

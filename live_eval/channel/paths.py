@@ -7,6 +7,7 @@ Invariant: every process that asks for the same directory and name gets the same
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import tempfile
@@ -27,39 +28,42 @@ def socket_path(directory: Path, name: str) -> Path:
     if _fits(direct):
         return direct
     pointer = direct.with_name(f"{name}.path")
-    return _pointed_to(pointer) or _make_private(pointer, name)
+    try:
+        return _follow(pointer, name)
+    except OSError as error:
+        raise ConfigError(f"{direct} is too long for a socket, and no other place: {error}") from error
 
 
 def _fits(path: Path) -> bool:
     return len(os.fsencode(path)) <= MAX_PATH_BYTES
 
 
-def _pointed_to(pointer: Path) -> Path | None:
-    """What the pointer file names, if its directory is there and this user's alone."""
+def _follow(pointer: Path, name: str) -> Path:
+    """The path in the pointer file; a new one is made and written there if it is of no use."""
+    with open(os.open(pointer, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # of several that ask at once the first one's choice holds
+        path = Path(os.fsdecode(file.read()))
+        if path.name == name and _is_private(path.parent) and _fits(path):
+            return path
+        path = _make_private(name)
+        file.seek(0)
+        file.truncate()
+        file.write(os.fsencode(path))
+        return path
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether the directory is there, and this user's alone."""
     try:
-        path = Path(pointer.read_text(encoding="utf-8"))
-        info = path.parent.lstat()
+        info = directory.lstat()
     except (OSError, ValueError):
-        return None
-    private = stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not info.st_mode & 0o077
-    return path if private and _fits(path) else None
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not info.st_mode & 0o077
 
 
-def _make_private(pointer: Path, name: str) -> Path:
+def _make_private(name: str) -> Path:
     path = Path(tempfile.mkdtemp(prefix="live-eval-")) / name  # mkdtemp gives mode 0700
     if not _fits(path):
         path.parent.rmdir()
         raise ConfigError(f"no room for a socket below {path.parent.parent}: set TMPDIR to a shorter path")
-    # Written beside, then linked: of several processes at once the first one's choice holds.
-    draft = pointer.with_name(f"{pointer.name}.{os.getpid()}")
-    draft.write_text(str(path), encoding="utf-8")
-    try:
-        os.link(draft, pointer)
-    except FileExistsError:
-        if (other := _pointed_to(pointer)) is not None:
-            path.parent.rmdir()
-            return other
-        os.replace(draft, pointer)  # it points to a directory that is gone
-    finally:
-        draft.unlink(missing_ok=True)
     return path

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from live_eval.channel.answers import CLOSED
+from live_eval.channel.answers import CLOSED, INTERNAL
 from live_eval.channel.socket_file import SocketFile
 from live_eval.channel.stream import Stream
 from live_eval.errors import LiveEvalError
@@ -81,8 +81,9 @@ class Connection:
 
 Handler = Callable[[Message, Connection], Awaitable[Message | None]]
 """Answers a request. None means Ok. A LiveEvalError or ProtocolError is answered as an
-ErrorReply with its code, any other error as one with code `internal`. What it returns or
-raises for a one-way message goes nowhere."""
+ErrorReply with its code (protocol.errors.UnknownMessage for what this server does not take), any
+other error as one with code `internal`. What it returns or raises for a one-way message goes
+nowhere. A peer that leaves while its request is handled is noticed afterwards."""
 
 
 class ChannelServer:
@@ -125,12 +126,18 @@ class ChannelServer:
 
     async def start(self) -> None:
         """Serve from now on. ConfigError if the path is too long, or another process serves it."""
+        self._closing = False
         self._socket_file = SocketFile.claim(self.path)
         sock = self._socket_file.sock
         self._server = await asyncio.start_unix_server(self._accept, sock=sock, backlog=_BACKLOG)
 
     async def close(self, *, grace_s: float = 1.0) -> None:
-        """Stop accepting, cancel handlers, say goodbye, close; takes at most about twice `grace_s`."""
+        """Stop accepting, cancel handlers, say goodbye, close.
+
+        Takes about twice `grace_s` seconds at most. RuntimeError if a handler of this server calls it.
+        """
+        if asyncio.current_task() in self._tasks:
+            raise RuntimeError("a handler cannot close its own server: it would wait for itself")
         self._closing = True
         if self._server is not None:
             self._server.close()
@@ -184,7 +191,7 @@ class ChannelServer:
             connection._closed.set()
             if self._closing:
                 stream.write(_encode_error(CLOSED, "the server is closing"))
-            stream.close()
+            stream.close(linger_s=self._send_timeout_s)
 
     async def _answer(self, payload: bytes, connection: Connection) -> bytes | None:
         """The answer's bytes; None for a message that gets none."""
@@ -199,13 +206,17 @@ class ChannelServer:
     async def _handle(self, message: Message, connection: Connection) -> bytes:
         try:
             answer = await self._handler(message, connection)
-            return encode(Ok() if answer is None else answer, limits=self._limits)
         except (LiveEvalError, ProtocolError) as error:
             log.info("%s was refused: %s", type(message).__name__, error)
             return _encode_error(error.code, str(error))
         except Exception as error:  # a fault in one request must not end the service
             log.exception("the handler failed on %s", type(message).__name__)
-            return _encode_error("internal", f"{type(error).__name__}: {error}")
+            return _encode_error(INTERNAL, f"{type(error).__name__}: {error}")
+        try:
+            return encode(Ok() if answer is None else answer, limits=self._limits)
+        except ProtocolError as error:
+            log.exception("the answer to %s cannot be sent", type(message).__name__)
+            return _encode_error(INTERNAL, f"the answer cannot be sent: {error}")
 
 
 def _encode_error(code: str, message: str) -> bytes:

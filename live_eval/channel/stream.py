@@ -87,14 +87,24 @@ class Stream:
         """Bytes that the peer has not taken and the kernel has no room for."""
         return self._writer.transport.get_write_buffer_size()
 
-    @property
-    def stale(self) -> bool:
-        """Whether it is of no use for a request: closed, or holding what nobody asked for."""
-        return self._writer.is_closing() or self._reader.at_eof() or bool(self._ready)
+    async def is_stale(self) -> bool:
+        """Whether an idle connection has ended, or holds what nobody asked for."""
+        if self._ready or self._writer.is_closing():
+            return True
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)  # at once if there is something; nothing is lost if not
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
 
-    def close(self) -> None:
-        """Close once what is buffered is sent."""
+    def close(self, *, linger_s: float) -> None:
+        """Close once what is buffered is sent, or after `linger_s` if the peer does not read it."""
         self._writer.close()
+        if self.num_unsent:
+            asyncio.get_running_loop().call_later(linger_s, self.abort)
 
     def abort(self) -> None:
         """Close at once; what is buffered is lost."""
