@@ -46,16 +46,6 @@ class Verdict:
         return self.decision is Decision.SEAL
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BucketPlan:
-    """Where an accepted bucket's tensors go, as positions in its header."""
-
-    fresh: tuple[int, ...]
-    """Seen for the first time: into the store."""
-    repeats: tuple[int, ...]
-    """Announced before, by another source or bucket: received aside, and compared by digest."""
-
-
 @dataclass(slots=True)
 class _Source:
     """What one source has sent so far."""
@@ -83,7 +73,6 @@ class SyncSession:
         self._deadline_s = deadline_s
         self._last_event = now
         self._sources = {name: _Source() for name in begin.sources}
-        self._announced: dict[str, TensorMeta] = {}
         self._digests: dict[str, str] = {}
         if not self._sources or len(self._sources) != len(begin.sources):
             self._discard(
@@ -95,13 +84,8 @@ class SyncSession:
         """Tensor name -> digest of what has arrived."""
         return self._digests
 
-    @property
-    def tensors(self) -> dict[str, TensorMeta]:
-        """Tensor name -> what was announced for it."""
-        return self._announced
-
-    def on_bucket(self, header: BucketHeader, *, now: float) -> BucketPlan:
-        """A bucket is announced; say where its tensors go. To be asked before a receive is posted.
+    def on_bucket(self, header: BucketHeader, *, now: float) -> None:
+        """A bucket is announced. To be asked before a receive is posted.
 
         Raises SyncFault, and discards the sync, if the bucket is not the next one of its source
         or holds what the model does not; raises it too if the sync has ended already.
@@ -110,12 +94,8 @@ class SyncSession:
             source = self._source(header.source)
             self._check_place(header, source)
             self._check_tensors(header)
-            repeats = {i for i, tensor in enumerate(header.tensors) if tensor.name in self._announced}
-            self._announced.update((tensor.name, tensor) for tensor in header.tensors)
             source.filling[header.index] = header.tensors
             source.num_buckets += 1
-        fresh = tuple(i for i in range(len(header.tensors)) if i not in repeats)
-        return BucketPlan(fresh=fresh, repeats=tuple(sorted(repeats)))
 
     def on_bucket_bytes(self, source: str, index: int, digests: Sequence[str], *, now: float) -> None:
         """The bytes of an announced bucket are there; `digests` are theirs, in header order.

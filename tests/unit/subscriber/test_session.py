@@ -7,7 +7,7 @@ from fakes.sync import DOWN, EMBED, HEAD, MODEL, NORM, UP, begin, bucket, commit
 
 from live_eval.reasons import DiscardReason
 from live_eval.subscriber.expected import SyncFault
-from live_eval.subscriber.session import BucketPlan, SyncSession
+from live_eval.subscriber.session import SyncSession
 from protocol.messages import BucketHeader, SyncBegin, TensorMeta
 
 DEADLINE_S = 10.0
@@ -52,13 +52,6 @@ def test_a_whole_sync_is_sealed_at_its_commit_and_not_before() -> None:
     assert verdict.seal
     assert verdict.reason is None
     assert session.digests == {tensor.name: tensor.name for tensor in MODEL}
-    assert session.tensors == {tensor.name: tensor for tensor in MODEL}
-
-
-def test_a_bucket_is_planned_before_its_bytes() -> None:
-    of = begin()
-    session = open_session(of)
-    assert session.on_bucket(bucket(of, 0, EMBED, UP), now=1.0) == BucketPlan(fresh=(0, 1), repeats=())
 
 
 def test_the_digests_of_the_source_must_be_those_that_arrived() -> None:
@@ -291,9 +284,8 @@ def test_every_source_may_commit() -> None:
 def test_one_tensor_from_two_sources_with_equal_bytes_is_one_tensor(late_first: bool) -> None:
     of = begin(sources=("pp_0", "pp_1"))
     session = open_session(of)
-    assert session.on_bucket(bucket(of, 0, EMBED, UP), now=1.0).repeats == ()
-    plan = session.on_bucket(bucket(of, 0, EMBED, DOWN, NORM, source="pp_1"), now=1.0)
-    assert plan == BucketPlan(fresh=(1, 2), repeats=(0,))
+    session.on_bucket(bucket(of, 0, EMBED, UP), now=1.0)
+    session.on_bucket(bucket(of, 0, EMBED, DOWN, NORM, source="pp_1"), now=1.0)
     arrivals = [("pp_0", ["e", "u"]), ("pp_1", ["e", "d", "n"])]
     for source, digests in reversed(arrivals) if late_first else arrivals:
         session.on_bucket_bytes(source, 0, digests, now=2.0)
