@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from live_eval.digests import tensor_digest
 from live_eval.errors import CorruptVersion
 from live_eval.store.checkpoint import read_config, read_headers
+from live_eval.store.headers import TensorSlot, read_chunks
 from protocol.messages import TensorMeta
-
-if TYPE_CHECKING:
-    from live_eval.store.headers import TensorSlot
 
 MAX_SIDE_FILE_BYTES = 64 << 20
 """Larger files beside the weights are no part of what an engine needs to load a version."""
@@ -78,7 +79,7 @@ class BaseCheckpoint:
             )
         return base
 
-    @property
+    @cached_property
     def tensors(self) -> dict[str, TensorMeta]:
         """Name -> dtype and shape of every tensor in the files."""
         return {name: slot.meta for name, slot in self.slots.items()}
@@ -119,6 +120,10 @@ class BaseCheckpoint:
         """What a sync may carry besides: the tied output head and what `allowed_absent` names."""
         return dict(self._optional)
 
+    def known(self) -> dict[str, TensorMeta]:
+        """Everything that a sync may carry: `expected()` and `optional()`."""
+        return self.tensors | self._optional
+
     @cached_property
     def _optional(self) -> dict[str, TensorMeta]:
         tensors = self.tensors
@@ -146,19 +151,30 @@ class BaseCheckpoint:
         """Names of the scales without which the quantized tensor `name` means nothing."""
         return tuple(name + suffix for suffix in SCALE_SUFFIXES if name + suffix in self.slots)
 
-    def read_tensor(self, name: str) -> bytes:
-        """The raw bytes of one tensor of the base."""
+    def copy_tensor(self, name: str, into: np.ndarray) -> None:
+        """Read one tensor of the base into a uint8 array of its size; CorruptVersion if it is not there."""
         slot = self.slots[name]
-        with (self.path / self.files[name]).open("rb") as file:
-            file.seek(slot.begin)
-            data = file.read(slot.end - slot.begin)
-        if len(data) != slot.meta.num_bytes:
-            raise CorruptVersion(f"{self.path}: {self.files[name]} ends inside tensor {name!r}")
-        return data
+        done = 0
+        with FileIO(self.path / self.files[name]) as file:
+            for chunk in read_chunks(file, slot):
+                into[done : done + chunk.size] = chunk
+                done += chunk.size
+
+    def digest(self, name: str) -> str:
+        """Digest of one tensor of the base; read once, since the tensors that need it never change."""
+        if name not in self._read_digests:
+            data = np.empty(self.slots[name].meta.num_bytes, dtype=np.uint8)
+            self.copy_tensor(name, into=data)
+            self._read_digests[name] = tensor_digest(data)
+        return self._read_digests[name]
+
+    @cached_property
+    def _read_digests(self) -> dict[str, str]:
+        return {}
 
     @cached_property
     def side_digests(self) -> dict[str, str]:
-        """Digest of each side file as it is when first asked for."""
+        """Digest of each side file, as it was when this was first asked for."""
         return {name: tensor_digest((self.path / name).read_bytes()) for name in self.side_files}
 
 

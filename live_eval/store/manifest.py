@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, directory: Path) -> Manifest:
-        """Read a version directory's manifest; CorruptVersion if it is missing, unreadable or inconsistent."""
+        """Read a version directory's manifest; CorruptVersion if missing, unreadable or inconsistent."""
         path = directory / MANIFEST_NAME
         try:
             manifest = msgspec.json.decode(path.read_bytes(), type=cls)

@@ -1,0 +1,69 @@
+"""Whether a version on disk still is what its manifest says, byte for byte.
+
+Reads every byte once: digest and NaN check on the same chunk. Knows nothing of the catalogue.
+Invariant: a directory that passes holds exactly the tensors and files of its manifest.
+"""
+
+from __future__ import annotations
+
+from io import FileIO
+from pathlib import Path
+
+import xxhash
+
+from live_eval.digests import tensor_digest
+from live_eval.errors import CorruptVersion
+from live_eval.store.finite import all_finite
+from live_eval.store.headers import TensorSlot, read_chunks, read_header
+from live_eval.store.manifest import MANIFEST_NAME, Manifest, TensorRecord
+
+
+def verify_directory(path: Path, manifest: Manifest, *, check_finite: bool = True) -> None:
+    """Compare directory `path` with `manifest`; CorruptVersion names the first thing that is off.
+
+    Checks the set of files, each header, names, dtypes, shapes, sizes, digests of tensors and side
+    files, and, unless told otherwise, that no float tensor holds NaN or infinity.
+    """
+    by_file: dict[str, dict[str, TensorRecord]] = {}
+    for tensor in manifest.tensors:
+        by_file.setdefault(tensor.file, {})[tensor.name] = tensor
+    _check_files(path, {*by_file, *manifest.side_files, MANIFEST_NAME})
+    for name, digest in manifest.side_files.items():
+        if tensor_digest((path / name).read_bytes()) != digest:
+            raise CorruptVersion(f"{path / name}: its digest is not the manifest's")
+    for name, tensors in by_file.items():
+        header = read_header(path / name)
+        if header.slots.keys() != tensors.keys():
+            odd = sorted(header.slots.keys() ^ tensors.keys())[0]
+            raise CorruptVersion(f"{path / name}: file and manifest disagree on having tensor {odd!r}")
+        with FileIO(path / name) as file:
+            for tensor_name, slot in header.slots.items():
+                _check_tensor(file, slot, tensors[tensor_name], check_finite)
+
+
+def _check_files(path: Path, expected: set[str]) -> None:
+    try:
+        found = {entry.name for entry in path.iterdir()}
+    except OSError as error:
+        raise CorruptVersion(f"{path}: cannot be listed ({error.strerror})") from error
+    if missing := sorted(expected - found):
+        raise CorruptVersion(f"{path}: {missing[0]} is missing")
+    if extra := sorted(found - expected):
+        raise CorruptVersion(f"{path}: {extra[0]} does not belong there")
+
+
+def _check_tensor(file: FileIO, slot: TensorSlot, record: TensorRecord, check_finite: bool) -> None:
+    if (slot.meta.dtype, slot.meta.shape) != (record.dtype, record.shape):
+        raise CorruptVersion(
+            f"{file.name}: {record.name!r} is {slot.meta.dtype}{list(slot.meta.shape)}, the manifest says "
+            f"{record.dtype}{list(record.shape)}"
+        )
+    state = xxhash.xxh3_128()
+    finite = True
+    for chunk in read_chunks(file, slot):
+        state.update(chunk.data)
+        finite = finite and (not check_finite or all_finite(record.dtype, chunk))
+    if state.hexdigest() != record.digest:
+        raise CorruptVersion(f"{file.name}: the digest of {record.name!r} is not the manifest's")
+    if not finite:
+        raise CorruptVersion(f"{file.name}: {record.name!r} holds NaN or infinity")
