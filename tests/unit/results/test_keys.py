@@ -14,7 +14,7 @@ from live_eval.results.keys import DatasetKeys, safe_key, safe_metric
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("rev", "rev"), ("gsm8k/test", "gsm8k_test"), ("a.b c", "a_b_c"), ("", "_"), ("数", "_")],
+    [("rev", "rev"), ("gsm8k/test", "gsm8k_test"), ("a.b c", "a_b_c"), ("", "_"), ("\u6570", "_")],
 )
 def test_characters_with_a_meaning_in_a_key_are_replaced(name: str, key: str) -> None:
     assert safe_key(name) == key

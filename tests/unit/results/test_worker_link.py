@@ -59,7 +59,7 @@ def test_a_process_that_dies_is_an_error_that_names_its_log(tmp_path: Path) -> N
 
 def test_an_error_as_answer_ends_the_process(tmp_path: Path) -> None:
     link = start(ECHO, tmp_path)
-    with pytest.raises(SinkError, match="^no$"):
+    with pytest.raises(SinkError, match=r"^no$"):
         link.ask({"op": "fail"}, timeout_s=10.0)
     assert is_gone(link.pid)
 
