@@ -107,6 +107,7 @@ class Desk:
         live, policy = self._backlog.live, self._config.on_update
         for old, status in replaced(policy, live, protects=self._guard.protects):
             self._discard(old, status, EndReason.NEWER_VERSION, actions)
+            self._guard.record(old)
         begun = [evaluation for evaluation in self._backlog.all if evaluation.begun]
         if begun:
             self._backlog.remove(begun[0])

@@ -111,7 +111,7 @@ class Scheduler:
         actions: list[Action] = []
         evaluations = rebuild(known)
         self._ended_incarnation = ended_incarnation
-        self._remember(evaluations, available)
+        self._remember(evaluations)
         self._desk.resume(evaluations, available, ended_incarnation, now, actions)
         return self._settle(now, actions)
 
@@ -330,11 +330,10 @@ class Scheduler:
             self._evaluate_newest(Trigger.LAST, now, actions)
         self._desk.clear(reason, now, actions)
 
-    def _remember(self, evaluations: Sequence[Evaluation], available: Collection[int]) -> None:
+    def _remember(self, evaluations: Sequence[Evaluation]) -> None:
         targets = [each.target for each in evaluations if isinstance(each.target, PolicyTarget)]
         for target in sorted(targets, key=lambda each: each.policy_version):
             self._due.note(target)
             self._seen.add(target.policy_version)
             self._judged_before = target.policy_version
-            if target.policy_version in available:
-                self._newest = target
+            self._newest = target
