@@ -304,6 +304,8 @@ class JobResult(Message, frozen=True, kw_only=True):
     dataset: str
     status: str
     reason: str = ""
+    detail: str = ""
+    """For people: what happened, with the first error where there is one."""
     policy_version: int | None = None
     checkpoint: str = ""
     train_step: int | None = None
@@ -311,6 +313,8 @@ class JobResult(Message, frozen=True, kw_only=True):
     weight_digest: str = ""
     score: float | None = None
     metrics: dict[str, float] = {}
+    partial: dict[str, float] = {}
+    """What a job that did not succeed had measured so far; never the target's score."""
     n_expected: int = 0
     n_scored: int = 0
     n_errored: int = 0

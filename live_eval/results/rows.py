@@ -19,7 +19,7 @@ from protocol.messages import JobResult
 
 RESULT_COLUMNS: tuple[str, ...] = JobResult.__struct_fields__
 _TERMINAL = frozenset(status.value for status in JobStatus if status.terminal)
-_JSON_COLUMNS = frozenset({"metrics", "engine_versions"})
+_JSON_COLUMNS = frozenset({"metrics", "partial", "engine_versions"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +161,7 @@ def result_values(result: JobResult) -> list[object]:
     if result.finished_at is None:
         raise LedgerError(f"result {result.result_id}: finished_at is missing")
     numbers = {"score": result.score, **{f"metrics[{k!r}]": v for k, v in result.metrics.items()}}
+    numbers |= {f"partial[{k!r}]": v for k, v in result.partial.items()}
     for name, value in numbers.items():
         if value is not None and not math.isfinite(value):
             raise LedgerError(f"result {result.result_id}: {name} is {value}, not a finite number")
@@ -174,6 +175,7 @@ def result_values(result: JobResult) -> list[object]:
 def result_from(row: Mapping[str, object] | sqlite3.Row) -> JobResult:
     """A row with RESULT_COLUMNS as a JobResult."""
     fields = {name: row[name] for name in RESULT_COLUMNS}
-    fields["metrics"] = json.loads(str(fields["metrics"]))
+    for name in ("metrics", "partial"):
+        fields[name] = json.loads(str(fields[name]))
     fields["engine_versions"] = tuple(json.loads(str(fields["engine_versions"])))
     return JobResult(**fields)  # type: ignore[arg-type]
