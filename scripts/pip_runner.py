@@ -70,6 +70,7 @@ def pip_install(python: Path, arguments: list[str], log: Path, total: int) -> No
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=pip_environment(),
+            close_fds=False,  # an inherited lock tells others that pip is still at work
         )
         try:
             _follow(process, sink, total)
@@ -78,7 +79,7 @@ def pip_install(python: Path, arguments: list[str], log: Path, total: int) -> No
             process.wait()
             raise
     if process.wait() != 0:
-        raise _failure(log.read_bytes()[start:].decode("utf-8", "replace"), log)
+        raise failure(log.read_bytes()[start:].decode("utf-8", "replace"), log)
 
 
 def _follow(process: subprocess.Popen[bytes], sink: IO[bytes], total: int) -> None:
@@ -111,7 +112,7 @@ def _follow(process: subprocess.Popen[bytes], sink: IO[bytes], total: int) -> No
                 print("      the package index does not answer, trying again", flush=True)
 
 
-def _failure(output: str, log: Path) -> PipFailed:
+def failure(output: str, log: Path) -> PipFailed:
     """What pip's output means, in words for a person."""
     unpacking = "Installing collected packages:" in output
     if DISK_FULL.search(output):

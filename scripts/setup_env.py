@@ -133,8 +133,11 @@ def make_venv(env: Environment) -> None:
         shutil.rmtree(str(env.path))
     base = find(*env.versions)
     say(f"making {env.path.name} with {base}")
+    env.path.mkdir()
+    (env.path / MARK).touch()
+    command = [base, "-m", "venv", str(env.path)]
     done = subprocess.run(
-        [base, "-m", "venv", str(env.path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, close_fds=False
     )
     if done.returncode != 0:
         raise SetupError(f"{base} -m venv failed:\n{done.stdout.decode('utf-8', 'replace').strip()}")
@@ -212,10 +215,13 @@ def ensure(env: Environment) -> None:
         return
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "setup.lock").open("w") as lock:
+        # What this process starts inherits the lock (close_fds=False there): if it is killed, the next
+        # one waits for an orphaned pip to end before it touches the environment.
+        os.set_inheritable(lock.fileno(), True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            say("waiting for another make in this checkout")
+            say("waiting for another setup in this checkout to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not env.complete():
             LOG.write_bytes(b"")
