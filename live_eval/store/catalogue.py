@@ -49,9 +49,10 @@ CREATE INDEX IF NOT EXISTS versions_by_state ON versions (state, policy_version)
 CREATE TABLE IF NOT EXISTS pins (
     policy_version INTEGER NOT NULL, owner TEXT NOT NULL, kind TEXT NOT NULL,
     PRIMARY KEY (policy_version, owner));
-CREATE TABLE IF NOT EXISTS refusals (
-    id INTEGER PRIMARY KEY, incarnation_id TEXT NOT NULL, weight_version INTEGER NOT NULL,
-    rollout_id INTEGER, train_step INTEGER, reason TEXT NOT NULL, detail TEXT NOT NULL, ended_at REAL NOT NULL)
+CREATE TABLE IF NOT EXISTS discards (
+    id INTEGER PRIMARY KEY, policy_version INTEGER, incarnation_id TEXT NOT NULL, weight_version INTEGER NOT NULL,
+    rollout_id INTEGER, train_step INTEGER, reason TEXT NOT NULL, detail TEXT NOT NULL,
+    ended_at REAL NOT NULL)
 """
 _RECORD_COLUMNS = ", ".join(VersionRecord.__slots__)
 
@@ -124,7 +125,7 @@ class Catalogue:
             if number <= last:
                 raise VersionRefused(
                     DiscardReason.BAD_WEIGHT_VERSION,
-                    f"weight version {weight_version} is policy version {number}, and {last} has been given out",
+                    f"weight version {weight_version} is policy version {number}, but {last} was given out",
                 )
             db.execute(
                 "INSERT INTO versions (policy_version, incarnation, weight_version, run_id, rollout_id, "
@@ -187,6 +188,14 @@ class Catalogue:
                     VersionState.RECEIVING,
                 ),
             )
+            if changed.rowcount == 1:
+                db.execute(
+                    "INSERT INTO discards (policy_version, incarnation_id, weight_version, rollout_id, "
+                    "train_step, reason, detail, ended_at) SELECT policy_version, incarnation_id, "
+                    "weight_version, rollout_id, train_step, reason, detail, ended_at FROM versions "
+                    "JOIN incarnations ON number = incarnation WHERE policy_version = ?",
+                    (policy_version,),
+                )
         return changed.rowcount == 1
 
     def sync_refused(
@@ -203,8 +212,8 @@ class Catalogue:
         weight_version = max(-MAX_WEIGHT_VERSION, min(weight_version, MAX_WEIGHT_VERSION))
         with self.database.write() as db:
             db.execute(
-                "INSERT INTO refusals (incarnation_id, weight_version, rollout_id, train_step, reason, detail, "
-                "ended_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO discards (incarnation_id, weight_version, rollout_id, train_step, reason, "
+                "detail, ended_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (incarnation_id, weight_version, rollout_id, train_step, reason, detail, self._clock()),
             )
 
@@ -279,13 +288,8 @@ class Catalogue:
 
     def discarded(self) -> list[DiscardRecord]:
         """All syncs that never became a version, in the order in which they ended."""
-        rows = self.database.read(
-            "SELECT policy_version, incarnation_id, weight_version, rollout_id, train_step, reason, detail, "
-            "ended_at FROM versions JOIN incarnations ON number = incarnation WHERE state = ? UNION ALL "
-            "SELECT NULL, incarnation_id, weight_version, rollout_id, train_step, reason, detail, ended_at "
-            "FROM refusals ORDER BY ended_at",
-            VersionState.DISCARDED,
-        )
+        columns = ", ".join(DiscardRecord.__slots__)
+        rows = self.database.read(f"SELECT {columns} FROM discards ORDER BY id")
         return [DiscardRecord(**dict(row)) for row in rows]
 
 

@@ -71,7 +71,7 @@ def _refuse(report: PlaceReport, index_bytes: int, kept: int, taken_bytes: int) 
     sum_text = f"({kept} kept + {SPARE_VERSIONS}) x {_gb(index_bytes)} = {_gb(report.need_bytes)}"
     if report.max_bytes < report.need_bytes:
         raise ConfigError(
-            f"the store's budget is {_gb(report.max_bytes)}, it needs {sum_text}; raise the budget or keep fewer"
+            f"the store's budget is {_gb(report.max_bytes)}, it needs {sum_text}; raise it or keep fewer"
         )
     taken = f" after {_gb(taken_bytes)} for others" if taken_bytes else ""
     if report.available_bytes < report.need_bytes:
@@ -81,8 +81,8 @@ def _refuse(report: PlaceReport, index_bytes: int, kept: int, taken_bytes: int) 
         )
     if report.memory_bytes is not None and report.memory_bytes < report.need_bytes:
         raise ConfigError(
-            f"{report.root} is in memory, of which {_gb(report.memory_bytes)} are left{taken}, the store needs "
-            f"{sum_text}; choose a local disk, or keep fewer versions"
+            f"{report.root} is in memory, of which {_gb(report.memory_bytes)} are left{taken}, the store "
+            f"needs {sum_text}; choose a local disk, or keep fewer versions"
         )
 
 
