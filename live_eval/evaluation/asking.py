@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from live_eval.errors import (
     CorruptVersion,
-    EngineDied,
     EngineError,
-    EngineTimeout,
     LoadFailed,
     NoSuchVersion,
     PinMismatch,
@@ -53,13 +51,11 @@ class Ask:
     sampling: dict[str, Any]
     attempt: int = 1
     """Counts the engines' losses of it."""
-    serial: int = 1
-    """Counts the calls that it was part of."""
 
     @property
     def request_id(self) -> str:
-        """A new one for each call, since an engine may still hold an earlier call's."""
-        return f"{self.name}.{self.serial}"
+        """A new one for each attempt, since an engine may still hold the request that was given up."""
+        return f"{self.name}.{self.attempt}"
 
     def request(self) -> GenRequest:
         """The request for this call."""
@@ -107,9 +103,7 @@ class Asker:
         """How often the engines were pinned again."""
         self.labels: set[str] = set()
         """Distinct labels of the answers."""
-        listed = list(asks)
-        size = limits.chunk_size
-        self._chunks = deque(listed[i : i + size] for i in range(0, len(listed), size))
+        self._chunks = deque(_split(list(asks), limits))
 
     async def run(self) -> None:
         """Ask for everything, then prove that the engines still hold the target.
@@ -133,10 +127,8 @@ class Asker:
     async def _send(self, chunk: list[Ask]) -> None:
         try:
             generations = await self._source.generate([ask.request() for ask in chunk])
-        except (EngineDied, EngineTimeout) as error:
-            self._sort(chunk, getattr(error, "done", ()), error)
         except EngineError as error:
-            self._refuse(chunk, error)
+            self._sort(chunk, getattr(error, "done", ()), error)
         else:
             self._sort(chunk, generations, EngineError("the engine sent no answer"))
 
@@ -182,21 +174,7 @@ class Asker:
             self._stop.fail(EndReason.ENGINE_FAILED, detail)
             return
         # In front, so that engines which always die end the job soon and not after all other samples.
-        self._chunks.appendleft(
-            [replace(ask, attempt=ask.attempt + 1, serial=ask.serial + 1) for ask in chunk]
-        )
-
-    def _refuse(self, chunk: list[Ask], error: EngineError) -> None:
-        if self._stop.stopped:
-            return
-        if len(chunk) == 1:
-            self._sink.refused(chunk[0], _refusal(str(error)))
-            return
-        # One bad request makes an engine refuse the call as a whole: halve until it stands alone.
-        again = [replace(ask, serial=ask.serial + 1) for ask in chunk]
-        half = len(again) // 2
-        self._chunks.appendleft(again[half:])
-        self._chunks.appendleft(again[:half])
+        self._chunks.appendleft([replace(ask, attempt=ask.attempt + 1) for ask in chunk])
 
     async def _check(self) -> None:
         error: EngineError | None = None
@@ -222,6 +200,12 @@ class Asker:
             self._stop.fail(_repin_reason(error), f"pinning again failed: {error}")
         else:
             self.num_repins += 1
+
+
+def _split(asks: list[Ask], limits: RunLimits) -> list[list[Ask]]:
+    """Calls of equal size, so that a small set too is spread over all engines."""
+    size = max(1, min(limits.chunk_size, -(-len(asks) // limits.num_in_flight)))
+    return [asks[i : i + size] for i in range(0, len(asks), size)]
 
 
 def _refusal(text: str) -> str:

@@ -14,6 +14,8 @@ from live_eval.errors import RewardError
 from live_eval.evaluation.rewards import RewardSample
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from live_eval.evaluation.asking import Ask
     from live_eval.evaluation.datasets import EvalRow
     from live_eval.evaluation.recorder import Recorder
@@ -37,8 +39,10 @@ class Grading:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self._tasks.__aexit__(*exc)  # type: ignore[arg-type]
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.__aexit__(kind, error, trace)
 
     def answered(self, ask: Ask, generation: Generation) -> None:
         """Grade the answer, or record that it was aborted."""

@@ -39,9 +39,9 @@ class RunLimits:
     timeout_s: float | None = None
     """The whole job's deadline, grading included; None waits for as long as it takes."""
     chunk_size: int = 32
-    """Samples a generate call."""
-    num_in_flight: int = 4
-    """Generate calls at a time."""
+    """At most so many samples a generate call; fewer where that fills all calls."""
+    num_in_flight: int = 2
+    """Generate calls at a time: twice the number of engines keeps them busy."""
     max_engine_retries: int = 2
     """How often a sample that an engine lost is asked again before the job fails."""
     abort_timeout_s: float = 5.0

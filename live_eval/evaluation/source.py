@@ -69,10 +69,9 @@ class SampleSource(Protocol):
     async def generate(self, requests: Sequence[GenRequest]) -> Sequence[Generation]:
         """Answer the requests, in any order.
 
-        EngineDied and EngineTimeout: requests of this call are lost, and repin() is needed
-        before they can be asked again; answers that are there all the same are in the error's
-        attribute `done`, if it has one. Another EngineError: the engine lives and refused the
-        call as a whole. A request without an answer in the result counts as lost.
+        EngineError: requests of this call are lost, and repin() is needed before they can be
+        asked again. Answers that are there all the same are in the error's attribute `done`, if
+        it has one. A request without an answer, there or in the result, counts as lost.
         """
         ...
 

@@ -60,7 +60,7 @@ class FakeSource:
             )
             for r in requests
         ]
-        return [replace(answer, **changes) for answer in made]  # type: ignore[arg-type]
+        return [replace(answer, **changes) for answer in made]
 
     async def generate(self, requests: Sequence[GenRequest]) -> Sequence[FakeGeneration]:
         self.calls.append(list(requests))
