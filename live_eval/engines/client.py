@@ -96,12 +96,13 @@ class SGLangClient:
 
     async def model_info(self, *, timeout_s: float = 10.0) -> ModelInfo:
         """Path and label of the last load that the server believes in."""
-        answer = await self._json("GET", "/model_info", timeout_s=timeout_s)
+        answer = await self._fields("/model_info", ("model_path", "weight_version"), timeout_s=timeout_s)
         return ModelInfo(model_path=str(answer["model_path"]), weight_version=str(answer["weight_version"]))
 
     async def server_info(self, *, timeout_s: float = 30.0) -> ServerInfo:
         """Version, dtype, device and tensor parallel size of the server."""
-        answer = await self._json("GET", "/server_info", timeout_s=timeout_s)
+        names = ("version", "dtype", "device", "tp_size", "model_path")
+        answer = await self._fields("/server_info", names, timeout_s=timeout_s)
         return ServerInfo(
             version=str(answer["version"]),
             dtype=str(answer["dtype"]),
@@ -182,7 +183,7 @@ class SGLangClient:
         LoadFailed on any answer but a success, and on none in time: what the server holds is
         unknown then. Call it only on a server that is idle and flushed.
         """
-        body = {"model_path": str(path), "weight_version": label}
+        body = {"model_path": str(path.absolute()), "weight_version": label}
         began = time.monotonic()
         try:
             answer = await self._json(
@@ -211,6 +212,12 @@ class SGLangClient:
             output_ids=tuple(answer.get("output_ids") or ()),
             detail=str(finish.get("message", "")),
         )
+
+    async def _fields(self, path: str, names: tuple[str, ...], *, timeout_s: float) -> dict[str, Any]:
+        answer = await self._json("GET", path, timeout_s=timeout_s)
+        if not isinstance(answer, dict) or not answer.keys() >= set(names):
+            raise EngineError(f"{self._who()} answered {path} without one of {', '.join(names)}")
+        return answer
 
     async def _json(
         self,

@@ -95,5 +95,8 @@ def test_stand_ins_can_be_imported_and_never_compute() -> None:
 
 def test_a_real_package_comes_before_its_stand_in(tmp_path: Path) -> None:
     (tmp_path / "sgl_kernel.py").write_text("real = True\n")
-    code = "import sys; sys.path[:0] = [sys.argv[1]]; sys.path.append(sys.argv[2]); import sgl_kernel; sgl_kernel.real"
+    code = (
+        "import sys; sys.path[:0] = [sys.argv[1]]; sys.path.append(sys.argv[2])\n"
+        "import sgl_kernel; sgl_kernel.real"
+    )
     subprocess.run([sys.executable, "-I", "-c", code, str(tmp_path), str(STUBS_DIR)], check=True, timeout=60)
