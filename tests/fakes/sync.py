@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from live_eval.store import BaseCheckpoint
 from live_eval.subscriber.expected import ExpectedTensors
+from protocol.dtypes import DTYPES
 from protocol.messages import BucketHeader, SourceDone, SyncBegin, SyncCommit, TensorMeta
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EMBED = TensorMeta("model.embed_tokens.weight", "float32", (8, 4))
 UP = TensorMeta("model.layers.0.mlp.up_proj.weight", "float32", (4, 4))
@@ -15,7 +26,7 @@ MODEL = (EMBED, UP, DOWN, NORM)
 
 
 def expected_tensors(*, tied: bool = False) -> ExpectedTensors:
-    """The model's four tensors; with `tied` an lm_head that a sync may carry or leave out."""
+    """The model's tensors; with `tied` an lm_head that a sync may carry or leave out."""
     required = {tensor.name: tensor for tensor in MODEL}
     if not tied:
         return ExpectedTensors(required=required)
@@ -60,3 +71,29 @@ def commit(of: SyncBegin, weight_version: int | None = None) -> SyncCommit:
     return SyncCommit(
         sync_id=of.sync_id, weight_version=of.weight_version if weight_version is None else weight_version
     )
+
+
+def write_base(path: Path, *, tied: bool = False) -> BaseCheckpoint:
+    """The model as a checkpoint of zeros, read back."""
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps({"model_type": "tiny", "tie_word_embeddings": tied}))
+    tensors = MODEL if tied else (*MODEL, HEAD)
+    entries, end = {}, 0
+    for tensor in tensors:
+        begin, end = end, end + tensor.num_bytes
+        entries[tensor.name] = {
+            "dtype": DTYPES[tensor.dtype].safetensors,
+            "shape": tensor.shape,
+            "data_offsets": [begin, end],
+        }
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    data = struct.pack("<Q", len(header)) + header + bytes(end)
+    (path / "model.safetensors").write_bytes(data)
+    return BaseCheckpoint.read(path)
+
+
+def content(tensor: TensorMeta, salt: int) -> np.ndarray:
+    """Bytes for a tensor that differ by name and salt."""
+    seed = np.frombuffer(tensor.name.encode(), dtype=np.uint8).sum(dtype=np.int64) + 1000 * salt
+    return np.random.default_rng(int(seed)).integers(0, 60, tensor.num_bytes, dtype=np.uint8)
