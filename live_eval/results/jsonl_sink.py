@@ -43,6 +43,9 @@ class JsonlSink:
     def close(self, *, timeout_s: float) -> None:
         """Nothing is held open between writes."""
 
+    def abandon(self) -> None:
+        """A write to a local file ends by itself."""
+
 
 def export_jsonl(ledger: LedgerReader, path: Path) -> int:
     """Write all results to `path`, replacing it in one step; the number of results."""

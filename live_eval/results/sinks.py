@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ABANDONED_S = 0.5
+
 BATCH = 100
 """Rows handed to a sink at once."""
 
@@ -36,7 +38,7 @@ class SinkError(LiveEvalError):
 
 
 class Sink(Protocol):
-    """A place that results are told to. All methods are called from one thread, the sink's own."""
+    """A place that results are told to; called from one thread, the sink's own, but for `abandon`."""
 
     @property
     def name(self) -> str:
@@ -53,6 +55,11 @@ class Sink(Protocol):
 
     def close(self, *, timeout_s: float) -> None:
         """Give everything up, within `timeout_s`; never raises, also when it was never opened."""
+        ...
+
+    def abandon(self) -> None:
+        """Break off what the sink's thread is in. The one method that is called from another
+        thread: at the end, when the time is over. Never blocks, never raises."""
         ...
 
 
@@ -101,9 +108,9 @@ class SinkPump:
         return self.lag()
 
     def close(self, timeout_s: float) -> dict[str, int]:
-        """Drain, close the sinks and end the threads, all within `timeout_s`; what is left, as `lag`.
+        """Drain, close the sinks and end the threads, within `timeout_s` and a moment; what is left.
 
-        A thread that is stuck in its sink is left behind (it is a daemon); its rows stay in the ledger.
+        A sink that is still busy then is abandoned; its rows stay in the ledger.
         """
         deadline = time.monotonic() + timeout_s
         # Half of the time for the rows, so that a sink has time to write out what it took.
@@ -111,8 +118,7 @@ class SinkPump:
         for feed in self._feeds:
             feed.stop(deadline)
         for feed in self._feeds:
-            if feed.thread.ident is not None:
-                feed.thread.join(max(0.0, deadline - time.monotonic()))
+            feed.join(deadline)
         for name, rows in left.items():
             _log.warning("sink %s closes with %d rows not taken; they are fed at the next start", name, rows)
         return left
@@ -154,6 +160,16 @@ class _Feed:
             self._stopping = True
             self._deadline = deadline
             self._changed.notify_all()
+
+    def join(self, deadline: float) -> None:
+        """Until the thread has ended; at the deadline its sink is abandoned."""
+        if self.thread.ident is None:
+            return
+        self.thread.join(max(0.0, deadline - time.monotonic()))
+        if self.thread.is_alive():
+            self.sink.abandon()
+            # Time to notice; a sink that does not is left behind with its thread, a daemon.
+            self.thread.join(_ABANDONED_S)
 
     def wait_for(self, seq: int, deadline: float) -> None:
         with self._changed:

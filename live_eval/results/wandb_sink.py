@@ -150,6 +150,11 @@ class WandbSink:
         if link is not None:
             link.end(timeout_s=min(timeout_s, self._config.finish_timeout_s))
 
+    def abandon(self) -> None:
+        """Kill the process: whoever waits for its answer gets an error at once."""
+        if (link := self._link) is not None:
+            link.abandon()
+
     def _start_message(self, ledger: LedgerReader, keys: DatasetKeys) -> dict[str, Any]:
         config = self._config
         shown = {**config.config, "live_eval": {"run_id": ledger.run_id, "datasets": keys.as_dict()}}

@@ -66,7 +66,7 @@ class _Worker:
         _wait_for_earlier_writer(folder / _WRITER)
         _write_writer(folder / _WRITER, [psutil.Process()])
         present = result_ids(read_run(folder, message["run_id"]).rows)
-        _wait_for_new_second(folder, message["run_id"])
+        wait_for_new_second(folder, message["run_id"])
         self._run = _begin_run(message)
         _write_writer(folder / _WRITER, [psutil.Process(), *psutil.Process().children(recursive=True)])
         for definition in message["definitions"]:
@@ -136,7 +136,7 @@ def _write_writer(record: Path, processes: Iterable[psutil.Process]) -> None:
     partial.replace(record)
 
 
-def _wait_for_new_second(folder: Path, run_id: str) -> None:
+def wait_for_new_second(folder: Path, run_id: str) -> None:
     """wandb names a directory by the second: a start in the same one would write over the files."""
     while any(
         time.strftime("%Y%m%d_%H%M%S") in directory.name for directory in run_directories(folder, run_id)

@@ -79,6 +79,10 @@ class WorkerLink:
         self._close_pipes()
         return self._process.returncode == 0
 
+    def abandon(self) -> None:
+        """Kill the child and touch nothing else; for a thread other than the one that asks."""
+        self._process.kill()
+
     def kill(self) -> None:
         """Kill the child, if it is still there, and take its exit status."""
         self._process.kill()

@@ -36,13 +36,17 @@ class MemorySink:
     def close(self, *, timeout_s: float) -> None:
         self.num_closed += 1
 
+    def abandon(self) -> None:
+        """It is never busy."""
+
 
 class StuckSink:
-    """Hangs in `open` until the test releases it."""
+    """Hangs in `open` until it is abandoned, or for good with `deaf` until the test releases it."""
 
     name = "stuck"
 
-    def __init__(self) -> None:
+    def __init__(self, *, deaf: bool = False) -> None:
+        self._deaf = deaf
         self.entered = threading.Event()
         self.release = threading.Event()
 
@@ -56,3 +60,7 @@ class StuckSink:
 
     def close(self, *, timeout_s: float) -> None:
         """Nothing is open."""
+
+    def abandon(self) -> None:
+        if not self._deaf:
+            self.release.set()

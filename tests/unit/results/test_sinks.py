@@ -47,8 +47,11 @@ def test_a_row_that_failed_is_offered_again_after_the_sink_was_opened_anew(
     assert (sink.num_opened, sink.num_closed) == (4, 4)
 
 
-def test_a_stuck_sink_holds_up_neither_others_nor_the_caller(ledger: Ledger, finish: Finish) -> None:
-    stuck, sink = StuckSink(), MemorySink()
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_stuck_sink_holds_up_neither_others_nor_the_caller(
+    ledger: Ledger, finish: Finish, deaf: bool
+) -> None:
+    stuck, sink = StuckSink(deaf=deaf), MemorySink()
     feeder = pump(ledger, stuck, sink)
     feeder.start()
     assert stuck.entered.wait(10.0)

@@ -1,0 +1,77 @@
+"""The W&B run after kill -9 of the service, and of everything that wrote it: each result exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from live_eval.results.ledger import Ledger
+from live_eval.results.wandb_readback import read_run, result_ids
+from live_eval.results.wandb_sink import wandb_run_id
+
+REPO = Path(__file__).parents[2]
+
+
+def start(root: Path, first: int, last: int, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fakes.result_service", str(root), str(first), str(last), *options]
+    env = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def kill(service: subprocess.Popen[str], *, with_wandb: bool) -> list[psutil.Process]:
+    """Kill -9; the processes that wrote for it, which end by themselves unless `with_wandb`."""
+    assert service.stdout is not None
+    helpers = psutil.Process(service.pid).children(recursive=True)
+    service.send_signal(signal.SIGKILL)
+    if with_wandb:
+        for helper in helpers:
+            helper.kill()
+    service.wait()
+    service.stdout.close()
+    return helpers
+
+
+def wait_for(service: subprocess.Popen[str], word: str) -> None:
+    assert service.stdout is not None
+    for line in service.stdout:
+        if line.strip() == word:
+            return
+    pytest.fail(f"the service ended before it said {word!r}")
+
+
+def check_exactly_once(root: Path) -> int:
+    """Rows of the W&B run and results of the ledger are the same set; how many."""
+    with Ledger.open(root / "ledger.sqlite") as ledger:
+        run = read_run(root / "wandb", wandb_run_id(ledger))
+        names = [result.result_id for result in ledger.results()]
+    assert sorted(result_ids(run.rows)) == sorted(names)
+    newest = max(int(name.split("/")[1].removeprefix("v")) for name in names)
+    assert run.summary["live_eval/rev/last_step"] == newest
+    assert run.summary["live_eval/succeeded_total"] == len(names)
+    return len(names)
+
+
+@pytest.mark.parametrize("with_wandb", [False, True])
+def test_each_result_is_there_once_after_kills_at_five_points(tmp_path: Path, with_wandb: bool) -> None:
+    helpers: list[psutil.Process] = []
+    points = [("", 0.0), ("ended", 0.0), ("ended", 0.7), ("fed", 0.0), ("fed", 0.3)]
+    for life, (word, delay_s) in enumerate(points):
+        service = start(tmp_path, 1, 20 * (life + 1), "hold")
+        if word:
+            wait_for(service, word)
+        time.sleep(delay_s)
+        # The next life starts at once, while what wrote for this one may still be ending.
+        helpers = kill(service, with_wandb=with_wandb)
+    _, alive = psutil.wait_procs(helpers, timeout=20.0)
+    assert alive == [], "a process of a killed life stayed behind"
+    service = start(tmp_path, 1, 101)
+    wait_for(service, "fed")
+    assert service.communicate(timeout=60.0) and service.returncode == 0
+    assert check_exactly_once(tmp_path) == 2 * 101

@@ -1,0 +1,108 @@
+"""A wandb that hangs, fails or is not there never touches the caller; what waited is fed later."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from live_eval.results.ledger import Ledger
+from live_eval.results.sinks import SinkPump
+from live_eval.results.wandb_readback import read_run, result_ids
+from live_eval.results.wandb_sink import WandbConfig, WandbSink, wandb_run_id
+from live_eval.targets import PolicyTarget
+
+STUBS = {
+    "hanging": "def init(**settings):\n    import time\n    time.sleep(1000)\nclass Settings(dict): pass\n",
+    "failing": "def init(**settings):\n    raise RuntimeError('refused')\nclass Settings(dict): pass\n",
+    "dying": "import os\nos._exit(3)\n",
+    "missing": "raise ImportError('wandb is not installed')\n",
+}
+
+
+def end_one(ledger: Ledger, version: int) -> float:
+    """End a job; the seconds that this took the caller."""
+    began = time.monotonic()
+    ledger.create_jobs(PolicyTarget(policy_version=version), ["rev"], now=1.0)
+    ledger.start(f"v{version}/rev", now=2.0)
+    result = ledger.outcome(f"v{version}/rev", status="succeeded", reason="completed", now=3.0)
+    ledger.finish(msgspec.structs.replace(result, score=0.5))
+    return time.monotonic() - began
+
+
+def live(ledger: Ledger, config: WandbConfig, versions: range, *, close_s: float) -> dict[str, int]:
+    """A life of a service with this W&B; what the sink has not taken at its end."""
+    sink = WandbSink(config, run_id=wandb_run_id(ledger), datasets=["rev"])
+    pump = SinkPump(ledger, [sink], retry_s=0.2)
+    pump.start()
+    for version in versions:
+        began = time.monotonic()
+        end_one(ledger, version)
+        pump.wake()
+        assert time.monotonic() - began < 1.0
+        time.sleep(0.3)
+    began = time.monotonic()
+    left = pump.close(close_s)
+    assert time.monotonic() - began < close_s + 2.0
+    return left
+
+
+def check_fed_later(ledger: Ledger, root: Path) -> None:
+    """A life with a wandb that works brings every result to the run, once."""
+    assert live(ledger, WandbConfig(dir=root), range(8, 9), close_s=60.0) == {}
+    run = read_run(root / "wandb", wandb_run_id(ledger))
+    assert sorted(result_ids(run.rows)) == [result.result_id for result in ledger.results()]
+
+
+@pytest.mark.parametrize("kind", sorted(STUBS))
+def test_a_broken_wandb_costs_the_caller_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "stubs" / "wandb").mkdir(parents=True)
+    (tmp_path / "stubs" / "wandb" / "__init__.py").write_text(STUBS[kind])
+    config = WandbConfig(dir=tmp_path, init_timeout_s=0.5, finish_timeout_s=1.0)
+    children = set(psutil.Process().children(recursive=True))
+    with Ledger.open(tmp_path / "ledger.sqlite", run_id="run") as ledger:
+        with monkeypatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(tmp_path / "stubs"))
+            assert live(ledger, config, range(5, 8), close_s=2.0) == {"wandb": 3}
+        left_behind = set(psutil.Process().children(recursive=True)) - children
+        _, alive = psutil.wait_procs(left_behind, timeout=5.0)
+        assert alive == []
+        if kind == "hanging":
+            check_fed_later(ledger, tmp_path)
+
+
+def test_a_server_that_never_answers_costs_the_caller_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, Ledger.open(tmp_path / "l.sqlite") as ledger:
+        with monkeypatch.context() as patch:
+            patch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+            patch.setenv("WANDB_API_KEY", "0" * 40)
+            config = WandbConfig(dir=tmp_path, mode="online", init_timeout_s=2.0, finish_timeout_s=1.0)
+            assert live(ledger, config, range(5, 8), close_s=4.0) == {"wandb": 3}
+        check_fed_later(ledger, tmp_path)
+
+
+def test_the_process_of_a_caller_with_a_hanging_wandb_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "__init__.py").write_text(STUBS["hanging"])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pid = os.fork()
+    if pid == 0:
+        ledger = Ledger.open(tmp_path / "ledger.sqlite")
+        config = WandbConfig(dir=tmp_path / "out", init_timeout_s=60.0)
+        live(ledger, config, range(1, 2), close_s=0.5)
+        os._exit(0)
+    began = time.monotonic()
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
+    assert time.monotonic() - began < 5.0

@@ -1,0 +1,21 @@
+"""Rules of the process in which wandb lives that need no wandb."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from live_eval.results.wandb_worker import wait_for_new_second
+
+
+def test_a_start_in_the_second_of_an_earlier_one_waits_for_the_next(tmp_path: Path) -> None:
+    now = time.time()
+    taken = {time.strftime("%Y%m%d_%H%M%S", time.localtime(now + ahead)) for ahead in (0, 1)}
+    for stamp in taken:
+        (tmp_path / f"offline-run-{stamp}-ours").mkdir()
+        (tmp_path / f"offline-run-{stamp}-other").mkdir()
+    wait_for_new_second(tmp_path, "ours")
+    assert time.strftime("%Y%m%d_%H%M%S") not in taken
+    began = time.monotonic()
+    wait_for_new_second(tmp_path, "new")
+    assert time.monotonic() - began < 0.5
