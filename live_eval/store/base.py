@@ -47,6 +47,8 @@ class BaseCheckpoint:
     """Tensor name -> file name."""
     side_files: tuple[str, ...]
     """Names of config, tokenizer and other small files that make a directory loadable."""
+    side_bytes: int = 0
+    """Their sizes together."""
     allowed_absent: tuple[str, ...] = ()
     """Shell patterns (fnmatch) of tensors that a sync need not carry, for example `model.mtp.*`."""
 
@@ -65,12 +67,14 @@ class BaseCheckpoint:
             for tensor, slot in header.slots.items():
                 slots[tensor] = slot
                 files[tensor] = name
+        side_files = _side_files(path)
         base = cls(
             path=path,
             config=config,
             slots=slots,
             files=files,
-            side_files=_side_files(path),
+            side_files=side_files,
+            side_bytes=sum((path / name).stat().st_size for name in side_files),
             allowed_absent=tuple(allowed_absent),
         )
         if base.tied is False and base.embedding and not base.heads:

@@ -50,9 +50,9 @@ CREATE TABLE IF NOT EXISTS pins (
     policy_version INTEGER NOT NULL, owner TEXT NOT NULL, kind TEXT NOT NULL,
     PRIMARY KEY (policy_version, owner));
 CREATE TABLE IF NOT EXISTS discards (
-    id INTEGER PRIMARY KEY, policy_version INTEGER, incarnation_id TEXT NOT NULL, weight_version INTEGER NOT NULL,
-    rollout_id INTEGER, train_step INTEGER, reason TEXT NOT NULL, detail TEXT NOT NULL,
-    ended_at REAL NOT NULL)
+    id INTEGER PRIMARY KEY, policy_version INTEGER, incarnation_id TEXT NOT NULL,
+    weight_version INTEGER NOT NULL, rollout_id INTEGER, train_step INTEGER,
+    reason TEXT NOT NULL, detail TEXT NOT NULL, ended_at REAL NOT NULL)
 """
 _RECORD_COLUMNS = ", ".join(VersionRecord.__slots__)
 

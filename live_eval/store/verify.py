@@ -24,6 +24,13 @@ def verify_directory(path: Path, manifest: Manifest, *, check_finite: bool = Tru
     Checks the set of files, each header, names, dtypes, shapes, sizes, digests of tensors and side
     files, and, unless told otherwise, that no float tensor holds NaN or infinity.
     """
+    try:
+        _verify(path, manifest, check_finite)
+    except OSError as error:
+        raise CorruptVersion(f"{path}: cannot be read ({error})") from error
+
+
+def _verify(path: Path, manifest: Manifest, check_finite: bool) -> None:
     by_file: dict[str, dict[str, TensorRecord]] = {}
     for tensor in manifest.tensors:
         by_file.setdefault(tensor.file, {})[tensor.name] = tensor
@@ -42,10 +49,7 @@ def verify_directory(path: Path, manifest: Manifest, *, check_finite: bool = Tru
 
 
 def _check_files(path: Path, expected: set[str]) -> None:
-    try:
-        found = {entry.name for entry in path.iterdir()}
-    except OSError as error:
-        raise CorruptVersion(f"{path}: cannot be listed ({error.strerror})") from error
+    found = {entry.name for entry in path.iterdir()}
     if missing := sorted(expected - found):
         raise CorruptVersion(f"{path}: {missing[0]} is missing")
     if extra := sorted(found - expected):

@@ -215,9 +215,6 @@ class StagedVersion:
                 return
             self._flusher.shutdown(wait=True, cancel_futures=True)
             self._release()
-            if self._catalogue.get(self.policy_version).state is VersionState.SEALED:
-                self._state = StagedState.SEALED  # the record was made, then its answer was lost
-                return
             # Files first: a disk that is full has no room for the record before they are gone.
             self._directories.remove_staging(self.policy_version)
             self._directories.remove_version(self.policy_version)
@@ -252,7 +249,12 @@ class StagedVersion:
         if disk_bytes > self._reserved:
             self._reserve(disk_bytes)
         self._directories.publish(self.policy_version)
-        self._catalogue.mark_sealed(manifest, disk_bytes=disk_bytes)
+        try:
+            self._catalogue.mark_sealed(manifest, disk_bytes=disk_bytes)
+        except StoreError:
+            # A commit may fail after it took effect; what the catalogue says now is what counts.
+            if self._catalogue.get(self.policy_version).state is not VersionState.SEALED:
+                raise
         self._state = StagedState.SEALED
         self._assembly.sealed(manifest)
         logger.info("policy version %d sealed: digest %s", self.policy_version, manifest.digest)
@@ -265,8 +267,7 @@ class StagedVersion:
             raise StoreError(f"policy version {self.policy_version} is {self._state.value} already")
 
     def _overhead(self) -> int:
-        side = sum((self._base.path / name).stat().st_size for name in self._base.side_files)
-        return side + BYTES_A_TENSOR * len(self._base.tensors) + BYTES_A_VERSION
+        return self._base.side_bytes + BYTES_A_TENSOR * len(self._base.tensors) + BYTES_A_VERSION
 
     def _reserve(self, num_bytes: int) -> None:
         self._room.reserve(self.policy_version, num_bytes)
