@@ -68,7 +68,7 @@ class TensorMeta(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SyncBegin(Message, frozen=True, kw_only=True):
-    """Publisher: a weight update starts. Answered by SyncAccepted or ErrorReply."""
+    """Publisher, each source: a weight update starts. Answered by SyncAccepted, or SyncOutcome if refused."""
 
     sync_id: str
     """Unique to this attempt; every later message of the sync carries it."""
@@ -87,7 +87,10 @@ class SyncBegin(Message, frozen=True, kw_only=True):
 
 
 class BucketHeader(Message, frozen=True, kw_only=True):
-    """Source: what the next bucket holds, in the order in which its bytes travel."""
+    """Source: what the next bucket holds, in the order in which its bytes travel.
+
+    Answered by BucketStored, or by SyncOutcome once the sync has ended.
+    """
 
     sync_id: str
     source: str
@@ -102,7 +105,10 @@ class BucketHeader(Message, frozen=True, kw_only=True):
 
 
 class SourceDone(Message, frozen=True, kw_only=True):
-    """Source: all its buckets are sent; these are the digests of what it sent."""
+    """Source: all its buckets are sent; these are the digests of what it sent.
+
+    Answered by Ok, or by SyncOutcome once the sync has ended.
+    """
 
     sync_id: str
     source: str
@@ -112,7 +118,7 @@ class SourceDone(Message, frozen=True, kw_only=True):
 
 
 class SyncCommit(Message, frozen=True, kw_only=True):
-    """Publisher: the update is over and whole. Answered by SyncOutcome."""
+    """Publisher: the update is over and whole. Answered by SyncOutcome, when every source is done."""
 
     sync_id: str
     weight_version: int
@@ -168,7 +174,7 @@ class SyncOutcome(Message, frozen=True, kw_only=True):
     state: Literal["sealed", "discarded"]
     policy_version: int | None = None
     reason: str = ""
-    """Empty when sealed, else one of live_eval.reasons.DISCARD_REASONS."""
+    """Empty when sealed, else one of live_eval.reasons.DiscardReason."""
     detail: str = ""
     digest: str = ""
     num_tensors: int = 0
@@ -179,7 +185,7 @@ class SyncOutcome(Message, frozen=True, kw_only=True):
 
 
 class JoinGroup(Message, frozen=True, kw_only=True):
-    """Publisher: join this torch.distributed group as `rank`; the source is rank 0."""
+    """Publisher: join this torch.distributed group as `rank`; the source is rank 0. Answered by Ok."""
 
     group_name: str
     master_address: str
@@ -191,7 +197,7 @@ class JoinGroup(Message, frozen=True, kw_only=True):
 
 
 class LeaveGroup(Message, frozen=True, kw_only=True):
-    """Publisher: drop the group, whatever state it is in."""
+    """Publisher: drop the group, whatever state it is in. Answered by Ok, also if there is none."""
 
     group_name: str
 
@@ -208,7 +214,10 @@ class GroupStatus(Message, frozen=True, kw_only=True):
 
 
 class ReceiveBucket(Message, frozen=True, kw_only=True):
-    """Publisher: the bucket is about to be broadcast on this group; post the receives."""
+    """Publisher: the bucket is about to be broadcast on this group; post the receives.
+
+    Answered as its header would be, when the bytes have arrived.
+    """
 
     header: BucketHeader
     group_name: str
@@ -297,7 +306,7 @@ class ServiceStatus(Message, frozen=True, kw_only=True):
 
 
 class JobResult(Message, frozen=True, kw_only=True):
-    """A finished job as sinks and other services see it; `result_id` makes repeats harmless."""
+    """Service: a finished job as sinks and other programs see it; `result_id` makes repeats harmless."""
 
     result_id: str
     job_id: str
