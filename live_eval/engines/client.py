@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import httpx
 
@@ -69,7 +69,7 @@ class ServerInfo:
 
 
 class SGLangClient:
-    """Talks to one server. Safe for concurrent use in one event loop; aclose() at the end."""
+    """Talks to one server. Safe for concurrent use in one event loop; `async with`, or aclose()."""
 
     def __init__(self, url: str, *, name: str = "engine") -> None:
         self.url = url
@@ -80,7 +80,14 @@ class SGLangClient:
             timeout=httpx.Timeout(None, connect=5.0),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
             trust_env=False,
+            verify=url.startswith("https:"),  # reading the certificates takes longer than a small load
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -130,11 +137,11 @@ class SGLangClient:
         else:
             raise EngineError("the requests of one call must all have text, or all have input_ids")
         answers = await self._json("POST", "/generate", body=body, timeout_s=timeout_s)
-        if not isinstance(answers, list) or len(answers) != len(requests):
-            raise EngineError(
-                f"{self._who()} answered {len(requests)} prompts with {_short(json.dumps(answers))}"
-            )
-        return [self._generation(r.request_id, a) for r, a in zip(requests, answers, strict=True)]
+        try:
+            return [self._generation(r.request_id, a) for r, a in zip(requests, answers, strict=True)]
+        except (KeyError, TypeError, ValueError) as error:
+            found = _short(json.dumps(answers))
+            raise EngineError(f"{self._who()} answered {len(requests)} prompts with {found}") from error
 
     async def logprobs(
         self, token_ids: Sequence[Sequence[int]], *, timeout_s: float = 60.0
@@ -148,9 +155,8 @@ class SGLangClient:
         }
         answers = await self._json("POST", "/generate", body=body, timeout_s=timeout_s)
         try:
-            rows = [answer["meta_info"]["input_token_logprobs"] for answer in answers]
-            # JSON has no NaN: the server sends null.
-            return [[float("nan") if p is None else float(p) for p, *_ in row[1:]] for row in rows]
+            found = zip(token_ids, answers, strict=True)
+            return [_logprobs(ids, answer["meta_info"]["input_token_logprobs"]) for ids, answer in found]
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"{self._who()} sent no log-probs: {_short(json.dumps(answers))}") from error
 
@@ -274,6 +280,11 @@ class SGLangClient:
 
     def _who(self) -> str:
         return f"engine {self.name} at {self.url}"
+
+
+def _logprobs(ids: Sequence[int], row: Sequence[Sequence[Any]]) -> list[float]:
+    """The first token has no log-prob. JSON has no NaN, so the server sends null for it."""
+    return [float("nan") if p is None else float(p) for _, (p, *_) in zip(ids, row, strict=True)][1:]
 
 
 def _short(text: str) -> str:

@@ -225,7 +225,7 @@ class Engine:
 
     async def _attach(self, url: str) -> None:
         """Wait until a server answers at the address; after a failed load, until a new one does."""
-        async with contextlib.aclosing(SGLangClient(url, name=self.name)) as client:
+        async with SGLangClient(url, name=self.name) as client:
             while True:
                 try:
                     info = await client.model_info()

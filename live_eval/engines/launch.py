@@ -175,7 +175,7 @@ class EngineProcess:
     async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when the server has generated a token; EngineDied or EngineTimeout if it does not."""
         deadline = time.monotonic() + timeout_s
-        async with contextlib.aclosing(SGLangClient(self.url, name=self.name)) as client:
+        async with SGLangClient(self.url, name=self.name) as client:
             while time.monotonic() < deadline:
                 if self.returncode is not None:
                     raise EngineDied(

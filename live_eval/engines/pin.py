@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from live_eval.engines.fingerprint import FingerprintBook, Vector, distance, is_finite, tolerance
 from live_eval.errors import ConfigError, CorruptVersion, PinMismatch
-from live_eval.store.checkpoint import read_headers
+from live_eval.store.checkpoint import read_config, read_headers
 
 if TYPE_CHECKING:
     from live_eval.engines.blank import BlankWeights
@@ -203,6 +203,7 @@ class Pinner:
 
     def _fits(self, path: Path) -> None:
         """CorruptVersion unless the checkpoint's tensors are those of the engines' model."""
+        read_config(path)
         found = {
             name: slot.meta for header in read_headers(path).values() for name, slot in header.slots.items()
         }
