@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fakes.schedule_checker import ScheduleChecker
+
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.scheduling.actions import Action, CancelRunning, NewJob, RunEvaluation
 from live_eval.scheduling.config import SchedulerConfig
@@ -99,13 +100,11 @@ class EvalShell:
         self.told_to_stop.clear()
         self.scheduler = Scheduler(self.config)
         known = [record.known() for record in self.checker.records.values()]
-        self.checker.restoring = True
-        answer = self.scheduler.restore(
-            known, available=available, ended_incarnation=ended_incarnation, now=self.now
+        return self.take(
+            self.scheduler.restore(
+                known, available=available, ended_incarnation=ended_incarnation, now=self.now
+            )
         )
-        self.take(answer)
-        self.checker.restoring = False
-        return answer
 
     def take(self, actions: list[Action]) -> list[Action]:
         """Carry out an answer."""

@@ -7,6 +7,7 @@ with the scheduler. It is the ledger and the store of the tests.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.scheduling.actions import (
@@ -22,9 +23,11 @@ from live_eval.scheduling.actions import (
     RunEvaluation,
     Unpin,
 )
-from live_eval.scheduling.config import SchedulerConfig
 from live_eval.scheduling.reports import KnownJob
 from live_eval.targets import PolicyTarget, Target
+
+if TYPE_CHECKING:
+    from live_eval.scheduling.config import SchedulerConfig
 
 S, R = JobStatus, EndReason
 
@@ -93,17 +96,18 @@ class ScheduleChecker:
     not_due: list[int] = field(default_factory=list)
     cancels_in_a_row: int = 0
     finished: bool = False
-    restoring: bool = False
+    broken: bool = False
+    """A violation was seen; nothing after it counts."""
 
     def take(self, actions: list[Action]) -> None:
         """Check the actions of one answer, in their order."""
         for action in actions:
-            self._require(not self.finished, f"{action} after Finished")
+            self.require(not self.finished, f"{action} after Finished")
             match action:
                 case NewJob():
                     self._new_job(action)
                 case Pin():
-                    self._require((action.policy_version, action.owner) not in self.pins, f"second {action}")
+                    self.require((action.policy_version, action.owner) not in self.pins, f"second {action}")
                     self.pins.add((action.policy_version, action.owner))
                 case Unpin():
                     self._unpin(action)
@@ -116,7 +120,7 @@ class ScheduleChecker:
                 case EndJob():
                     self._end(action)
                 case NotDue():
-                    self._require(not self._jobs_of(f"v{action.policy_version}"), f"{action} has jobs")
+                    self.require(not self._jobs_of(f"v{action.policy_version}"), f"{action} has jobs")
                     self.not_due.append(action.policy_version)
                 case Finished():
                     self._finish()
@@ -133,6 +137,9 @@ class ScheduleChecker:
     def crashed(self) -> None:
         """The service is gone; its ledger stays."""
         self.running = None
+        for jobs in [self._jobs_of(owner) for _, owner in self.pins]:
+            if all(job.status.terminal for job in jobs):
+                self._count_cancel(jobs)
         self.pins.clear()
 
     def open_jobs(self) -> list[Record]:
@@ -140,15 +147,15 @@ class ScheduleChecker:
 
     def at_the_end(self) -> None:
         """Nothing is left open."""
-        self._require(self.finished, "Finished never came")
-        self._require(not self.open_jobs(), f"jobs without an end: {self.open_jobs()}")
+        self.require(self.finished, "Finished never came")
+        self.require(not self.open_jobs(), f"jobs without an end: {self.open_jobs()}")
 
     # --- one action each ------------------------------------------------------------------
 
     def _new_job(self, action: NewJob) -> None:
-        self._require(action.job_id not in self.records, f"{action.job_id} was made twice")
+        self.require(action.job_id not in self.records, f"{action.job_id} was made twice")
         ran = any(run.evaluation == action.evaluation for run in self.runs)
-        self._require(not ran, f"{action.evaluation} gets a job after it ran")
+        self.require(not ran, f"{action.evaluation} gets a job after it ran")
         self.records[action.job_id] = Record(
             job_id=action.job_id,
             evaluation=action.evaluation,
@@ -157,56 +164,56 @@ class ScheduleChecker:
         )
 
     def _unpin(self, action: Unpin) -> None:
-        self._require((action.policy_version, action.owner) in self.pins, f"{action} without a Pin")
+        self.require((action.policy_version, action.owner) in self.pins, f"{action} without a Pin")
         self.pins.remove((action.policy_version, action.owner))
         if action.owner == NEWEST:
             return
         jobs = self._jobs_of(action.owner)
-        self._require(all(job.status.terminal for job in jobs), f"{action} before the last EndJob")
+        self.require(all(job.status.terminal for job in jobs), f"{action} before the last EndJob")
         in_use = self.running is not None and self.running.evaluation == action.owner
-        self._require(not in_use or self._shell_is_silent(), f"{action} while the engines are in use")
-        if any((job.status, job.reason) == (S.CANCELLED, R.NEWER_VERSION) for job in jobs):
-            self.cancels_in_a_row += 1
-        elif any(job.status is S.SUCCEEDED for job in jobs):
-            self.cancels_in_a_row = 0
+        self.require(not in_use or self._shell_is_silent(), f"{action} while the engines are in use")
+        self._count_cancel(jobs)
 
     def _run(self, action: RunEvaluation) -> None:
-        self._require(self.running is None, f"{action.evaluation} runs beside another one")
-        self._require(len(action.jobs) > 0, f"{action.evaluation} runs without jobs")
+        self.require(self.running is None, f"{action.evaluation} runs beside another one")
+        self.require(len(action.jobs) > 0, f"{action.evaluation} runs without jobs")
         left = {job.job_id for job in self._jobs_of(action.evaluation) if not job.status.terminal}
-        self._require({job.job_id for job in action.jobs} == left, f"{action} is not what is left: {left}")
+        self.require({job.job_id for job in action.jobs} == left, f"{action} is not what is left: {left}")
         for job in action.jobs:
             record = self.records[job.job_id]
-            self._require(record.status is S.WAITING, f"{job.job_id} runs though it is {record.status}")
-            self._require(job.attempt == record.attempt, f"{job.job_id} runs as attempt {job.attempt}")
+            self.require(record.status is S.WAITING, f"{job.job_id} runs though it is {record.status}")
+            self.require(job.attempt == record.attempt, f"{job.job_id} runs as attempt {job.attempt}")
             record.protected = job.protected
         if isinstance(action.target, PolicyTarget):
             pin = (action.target.policy_version, action.evaluation)
-            self._require(pin in self.pins, f"{action.evaluation} runs without a pin")
-            if action.run == 1:
-                self._first_run(action, action.target.policy_version)
+            self.require(pin in self.pins, f"{action.evaluation} runs without a pin")
+            self._check_guard(action)
+            if all(run.evaluation != action.evaluation for run in self.runs):
+                self._check_turn(action.target.policy_version)
         self.running = action
         self.runs.append(action)
 
-    def _first_run(self, action: RunEvaluation, version: int) -> None:
+    def _check_turn(self, version: int) -> None:
         waiting = {job.version for job in self.open_jobs() if job.version is not None} - {version}
         if self.config.on_update == "queue":
-            self._require(not waiting or version < min(waiting), f"v{version} runs before {waiting}")
-        elif not self.restoring:
-            self._require(not waiting, f"v{version} runs while {waiting} wait")
+            self.require(not waiting or version < min(waiting), f"v{version} runs before {waiting}")
+        else:
+            self.require(not waiting, f"v{version} runs while {waiting} wait")
+
+    def _check_guard(self, action: RunEvaluation) -> None:
         guarded = self.config.on_update == "cancel" and (
             self.cancels_in_a_row >= self.config.max_consecutive_cancels
         )
-        self._require(
+        self.require(
             action.protected == guarded,
             f"protected is {action.protected} after {self.cancels_in_a_row} cancels in a row",
         )
 
     def _cancel(self, action: CancelRunning) -> None:
         running = self.running
-        self._require(running is not None, f"{action} while nothing runs")
+        self.require(running is not None, f"{action} while nothing runs")
         assert running is not None
-        self._require(
+        self.require(
             (running.evaluation, running.run) == (action.evaluation, action.run),
             f"{action} is not for {running.evaluation} run {running.run}",
         )
@@ -214,9 +221,9 @@ class ScheduleChecker:
             self._check_cancel_for_newer(running.target, protected=running.protected)
 
     def _check_cancel_for_newer(self, target: Target, *, protected: bool) -> None:
-        self._require(self.config.on_update == "cancel", f"{target.key} is cancelled for a newer one")
-        self._require(not protected, f"{target.key} is protected and cancelled for a newer one")
-        self._require(isinstance(target, PolicyTarget), f"checkpoint {target.key} is cancelled for a version")
+        self.require(self.config.on_update == "cancel", f"{target.key} is cancelled for a newer one")
+        self.require(not protected, f"{target.key} is protected and cancelled for a newer one")
+        self.require(isinstance(target, PolicyTarget), f"checkpoint {target.key} is cancelled for a version")
         self._require_newer(target)
 
     def _require_newer(self, target: Target) -> None:
@@ -226,21 +233,21 @@ class ScheduleChecker:
             for job in self.records.values()
             if job.version is not None and job.version > target.policy_version
         ]
-        self._require(bool(newer), f"{target.key} gives way to a newer due version that does not exist")
+        self.require(bool(newer), f"{target.key} gives way to a newer due version that does not exist")
 
     def _retry(self, action: RetryJob) -> None:
         record = self.records[action.job_id]
-        self._require(not record.status.terminal, f"{action.job_id} is retried after its end")
-        self._require(action.attempt == record.attempt + 1, f"{action} after attempt {record.attempt}")
+        self.require(not record.status.terminal, f"{action.job_id} is retried after its end")
+        self.require(action.attempt == record.attempt + 1, f"{action} after attempt {record.attempt}")
         record.status, record.attempt = S.WAITING, action.attempt
 
     def _end(self, action: EndJob) -> None:
         record = self.records[action.job_id]
-        self._require(not record.status.terminal, f"{action.job_id} ends twice: {record.status}, {action}")
-        self._require(action.reason in ALLOWED.get(action.status, set()), f"{action} makes no sense")
-        self._require(action.attempt == record.attempt, f"{action} in attempt {record.attempt}")
+        self.require(not record.status.terminal, f"{action.job_id} ends twice: {record.status}, {action}")
+        self.require(action.reason in ALLOWED.get(action.status, set()), f"{action} makes no sense")
+        self.require(action.attempt == record.attempt, f"{action} in attempt {record.attempt}")
         if action.status is S.SUPERSEDED:
-            self._require(self.config.on_update != "queue", f"{action.job_id} superseded under queue")
+            self.require(self.config.on_update != "queue", f"{action.job_id} superseded under queue")
             if action.reason is R.NEWER_VERSION:
                 self._require_newer(record.target)
         if action.reason is R.QUEUE_FULL:
@@ -250,16 +257,22 @@ class ScheduleChecker:
         record.status, record.reason = action.status, action.reason
 
     def _check_queue_full(self, record: Record) -> None:
-        self._require(self.config.on_update == "queue", f"{record.job_id}: queue_full without a queue")
+        self.require(self.config.on_update == "queue", f"{record.job_id}: queue_full without a queue")
         held = None if self.running is None else self.running.evaluation
         waiting = {job.version for job in self.open_jobs() if job.version and job.evaluation != held}
-        self._require(record.version == min(waiting), f"{record.job_id} is not the oldest of {waiting}")
-        self._require(len(waiting) > self.config.queue_size, f"the queue is not full: {waiting}")
+        self.require(record.version == min(waiting), f"{record.job_id} is not the oldest of {waiting}")
+        self.require(len(waiting) > self.config.queue_size, f"the queue is not full: {waiting}")
 
     def _finish(self) -> None:
-        self._require(not self.open_jobs(), f"Finished with open jobs: {self.open_jobs()}")
-        self._require(not self.pins, f"Finished with pins {self.pins}")
+        self.require(not self.open_jobs(), f"Finished with open jobs: {self.open_jobs()}")
+        self.require(not self.pins, f"Finished with pins {self.pins}")
         self.finished = True
+
+    def _count_cancel(self, jobs: list[Record]) -> None:
+        if any((job.status, job.reason) == (S.CANCELLED, R.NEWER_VERSION) for job in jobs):
+            self.cancels_in_a_row += 1
+        elif any(job.status is S.SUCCEEDED for job in jobs):
+            self.cancels_in_a_row = 0
 
     def _jobs_of(self, evaluation: str) -> list[Record]:
         return [record for record in self.records.values() if record.evaluation == evaluation]
@@ -268,6 +281,8 @@ class ScheduleChecker:
         """When all must end, engines that never come free are given up."""
         return any(job.reason in (R.SHUTDOWN, R.DRAIN_TIMEOUT) for job in self.records.values())
 
-    def _require(self, holds: bool, message: str) -> None:
+    def require(self, holds: bool, message: str) -> None:
+        """Raise Violation unless `holds`."""
         if not holds:
+            self.broken = True
             raise Violation(message)

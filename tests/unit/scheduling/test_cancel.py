@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fakes.eval_shell import SUCCEEDED, EvalShell, failed
+
 from live_eval.reasons import EndReason
 from live_eval.scheduling.actions import CancelRunning, RetryJob
 

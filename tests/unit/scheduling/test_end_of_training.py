@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from fakes.eval_shell import EvalShell
+
 from live_eval.scheduling.actions import Finished
 
 POLICIES = ["finish", "cancel", "queue"]

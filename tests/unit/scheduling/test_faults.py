@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from fakes.eval_shell import STOPPED, SUCCEEDED, EvalShell, failed
+
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.scheduling.actions import EndJob, RetryJob, RunEvaluation
 from live_eval.scheduling.reports import JobOutcome

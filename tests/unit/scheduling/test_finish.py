@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fakes.eval_shell import EvalShell
+
 from live_eval.scheduling.actions import NotDue, Pin, RunEvaluation, Unpin
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from fakes.eval_shell import EvalShell, failed
+
 from live_eval.reasons import EndReason
 from live_eval.scheduling.actions import RetryJob
 

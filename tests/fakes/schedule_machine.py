@@ -1,0 +1,312 @@
+"""Random orders of everything that can happen to a scheduler, late and repeated events among it.
+
+Every answer goes through the ScheduleChecker. At the end of each example training ends, or the service
+is shut down, and what is left must drain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fakes.eval_shell import STOPPED, SUCCEEDED, EvalShell, failed
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from live_eval.reasons import EndReason, JobStatus
+from live_eval.targets import PolicyTarget
+
+if TYPE_CHECKING:
+    from live_eval.scheduling.reports import JobOutcome
+
+RUN_FAULTS = (
+    EndReason.ENGINE_FAILED,
+    EndReason.LOAD_FAILED,
+    EndReason.PIN_MISMATCH,
+    EndReason.MIXED_VERSION,
+    EndReason.NO_DATA,
+)
+OUTCOMES = (SUCCEEDED, SUCCEEDED, STOPPED, *map(failed, RUN_FAULTS))
+BY_CHOICE = (EndReason.USER, EndReason.STORE_FULL, EndReason.INCARNATION_ENDED, EndReason.VERSION_GONE)
+"""Why the last version may end without a run of its own."""
+
+picks = st.integers(0, 10_000)
+
+
+class ScheduleMachine(RuleBasedStateMachine):
+    """One run of a trainer, a store, engines and users."""
+
+    shell: EvalShell
+
+    @initialize(
+        policy=st.sampled_from(["finish", "cancel", "queue"]),
+        interval=st.sampled_from([None, None, 1, 2, 3]),
+        skip_first=st.booleans(),
+        queue_size=st.integers(1, 3),
+        cancels=st.integers(1, 2),
+        attempts=st.integers(1, 3),
+        datasets=st.sampled_from([("a",), ("a", "b")]),
+        drain=st.sampled_from([None, 300.0]),
+    )
+    def begin(
+        self,
+        policy: str,
+        interval: int | None,
+        skip_first: bool,
+        queue_size: int,
+        cancels: int,
+        attempts: int,
+        datasets: tuple[str, ...],
+        drain: float | None,
+    ) -> None:
+        self.shell = EvalShell(
+            on_update=policy,
+            interval=interval,
+            skip_first=skip_first,
+            queue_size=queue_size,
+            max_consecutive_cancels=cancels,
+            max_attempts=attempts,
+            datasets=datasets,
+            drain_timeout_s=drain,
+            job_timeout_s=100.0,
+            abort_grace_s=10.0,
+        )
+        self.store: dict[int, PolicyTarget] = {}
+        self.late: list[PolicyTarget] = []
+        self.reported: list[PolicyTarget] = []
+        self.last_version = 0
+        self.incarnation, self.weight_version, self.rollouts = 1, 0, 0
+        self.ended_incarnation = 0
+        self.num_checkpoints = 0
+        self.training_over = False
+        self.cut_short = False
+        self.stale: list[tuple[str, int]] = []
+        self.past_runs: list[tuple[str, int]] = []
+
+    # --- the trainer and the store --------------------------------------------------------
+
+    @rule(rollouts=st.integers(0, 3), late=st.sampled_from([False, False, False, True]))
+    def sync(self, rollouts: int, late: bool) -> None:
+        self.last_version += 1
+        self.weight_version += 1
+        self.rollouts += rollouts
+        first = self.weight_version == 1
+        target = PolicyTarget(
+            policy_version=self.last_version,
+            incarnation=self.incarnation,
+            weight_version=self.weight_version,
+            rollout_id=None if first or self.rollouts == 0 else self.rollouts - 1,
+        )
+        self.store[target.policy_version] = target
+        if late:
+            self.late.append(target)
+        else:
+            self._report(target)
+
+    @precondition(lambda self: self.late)
+    @rule(pick=picks)
+    def late_report(self, pick: int) -> None:
+        self._report(self.late.pop(pick % len(self.late)))
+
+    @precondition(lambda self: self.reported)
+    @rule(pick=picks)
+    def repeated_report(self, pick: int) -> None:
+        self._report(self.reported[pick % len(self.reported)])
+
+    @precondition(lambda self: self.store)
+    @rule(pick=picks)
+    def drop(self, pick: int) -> None:
+        version = list(self.store)[pick % len(self.store)]
+        del self.store[version]
+        self._tell("version_dropped", version)
+
+    @rule()
+    def discarded_sync(self) -> None:
+        self._tell("sync_began", self.last_version + 1)
+        self.last_version += 1
+        self._tell("sync_ended", self.last_version)
+
+    @rule()
+    def sync_begins(self) -> None:
+        self._tell("sync_began", self.last_version + 1)
+
+    @rule(back=st.integers(0, 4))
+    def trainer_restarts(self, back: int) -> None:
+        self.incarnation += 1
+        self.weight_version = 0
+        self.rollouts = max(self.rollouts - back, 0)
+
+    @precondition(lambda self: self.ended_incarnation + 1 < self.incarnation)
+    @rule()
+    def incarnation_ends(self) -> None:
+        self.ended_incarnation = self.incarnation - 1
+        self._tell("incarnation_ended", self.ended_incarnation)
+
+    @precondition(lambda self: not self.training_over)
+    @rule()
+    def training_ends(self) -> None:
+        self.training_over = True
+        self._tell("training_ended")
+
+    # --- users ----------------------------------------------------------------------------
+
+    @rule(repeated=st.booleans())
+    def checkpoint(self, repeated: bool) -> None:
+        if not repeated or self.num_checkpoints == 0:
+            self.num_checkpoints += 1
+        self.shell.submit(self.num_checkpoints)
+
+    @rule()
+    def ask(self) -> None:
+        self._tell("evaluate_latest")
+
+    @rule(pick=picks)
+    def user_cancels(self, pick: int) -> None:
+        names = [*self.shell.checker.records, "v999/a"]
+        self._tell("cancel", names[pick % len(names)])
+
+    # --- the engines ----------------------------------------------------------------------
+
+    @precondition(lambda self: self.shell.in_hand)
+    @rule(pick=picks)
+    def job_starts(self, pick: int) -> None:
+        self.shell.start(self._in_hand(pick))
+
+    @precondition(lambda self: self.shell.in_hand)
+    @rule(pick=picks, outcome=st.sampled_from(OUTCOMES))
+    def job_ends(self, pick: int, outcome: JobOutcome) -> None:
+        name = self._in_hand(pick)
+        stopped = name in self.shell.told_to_stop
+        if outcome is STOPPED and not stopped:
+            outcome = SUCCEEDED
+        self.stale.append((name, self.shell.in_hand[name]))
+        self.shell.report(name, outcome)
+
+    @precondition(lambda self: self.shell.running)
+    @rule(reason=st.sampled_from([None, EndReason.LOAD_FAILED, EndReason.CORRUPT_VERSION]))
+    def run_ends(self, reason: EndReason | None) -> None:
+        self._note_run()
+        self.stale += self.shell.in_hand.items()
+        self.shell.release(reason)
+
+    @precondition(lambda self: self.shell.running)
+    @rule()
+    def run_completes(self) -> None:
+        self._note_run()
+        self.shell.complete()
+
+    @precondition(lambda self: self.stale)
+    @rule(pick=picks, outcome=st.sampled_from(OUTCOMES))
+    def stale_report(self, pick: int, outcome: JobOutcome) -> None:
+        name, attempt = self.stale[pick % len(self.stale)]
+        now = self.shell.now
+        if self.shell.in_hand.get(name) != attempt:
+            self.shell.take(self.shell.scheduler.job_started(name, attempt=attempt, now=now))
+            self.shell.take(self.shell.scheduler.job_finished(name, outcome, attempt=attempt, now=now))
+
+    @precondition(lambda self: self.past_runs)
+    @rule(pick=picks)
+    def stale_run_end(self, pick: int) -> None:
+        key, run = self.past_runs[pick % len(self.past_runs)]
+        present = self.shell.checker.running
+        if present is None or (present.evaluation, present.run) != (key, run):
+            self.shell.take(self.shell.scheduler.evaluation_ended(key, run=run, now=self.shell.now))
+
+    # --- the service ----------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.0, 5.0, 50.0, 101.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.shell.pass_time(seconds)
+
+    @precondition(lambda self: not self.shell.checker.finished and not self.cut_short)
+    @rule()
+    def service_restarts(self) -> None:
+        self.stale.clear()
+        self.past_runs.clear()
+        # Nothing tells a new service of a version that was not due and is not in the store.
+        self.shell.checker.not_due = [
+            version for version in self.shell.checker.not_due if version in self.store
+        ]
+        self.shell.restart(available=set(self.store), ended_incarnation=self.ended_incarnation)
+        self.late.clear()
+        for version in sorted(self.store):
+            self._report(self.store[version])
+        if self.training_over:
+            self._tell("training_ended")
+
+    @precondition(lambda self: self.last_version > 3)
+    @rule(really=st.integers(0, 9))
+    def shutdown(self, really: int) -> None:
+        if really == 0:
+            self.cut_short = True
+            self._tell("shutdown")
+
+    # --- what must hold -------------------------------------------------------------------
+
+    @invariant()
+    def views_agree(self) -> None:
+        checker, scheduler = self.shell.checker, self.shell.scheduler
+        open_jobs = {record.job_id for record in checker.open_jobs()}
+        self.shell.checker.require(
+            set(scheduler.running) | set(scheduler.waiting) == open_jobs, "views of open jobs"
+        )
+        self.shell.checker.require(scheduler.pins == checker.pins, "views of pins")
+        held = {owner for _, owner in checker.pins}
+        live = {job.evaluation for job in checker.open_jobs() if job.version is not None}
+        self.shell.checker.require(live <= held, f"{live - held} are open and not pinned")
+        idle = checker.running is None and not checker.finished
+        self.shell.checker.require(not (idle and scheduler.waiting), "engines are idle while jobs wait")
+
+    def teardown(self) -> None:
+        if not hasattr(self, "shell") or self.shell.checker.broken:
+            return
+        for target in self.late:
+            self._report(target)
+        self._tell("training_ended")
+        self._tell("sync_ended", self.last_version + 1)
+        for _ in range(100):
+            if self.shell.checker.finished:
+                break
+            if self.shell.running:
+                self.shell.complete()
+            self.shell.pass_time(0.0)
+        self.shell.checker.at_the_end()
+        self._last_version_was_evaluated()
+
+    def _last_version_was_evaluated(self) -> None:
+        records = self.shell.checker.records.values()
+        short = any(job.reason in (EndReason.SHUTDOWN, EndReason.DRAIN_TIMEOUT) for job in records)
+        if short or self.cut_short or not self.before_the_end:
+            return
+        last = max(self.before_the_end)
+        jobs = [job for job in records if job.version == last]
+        self.shell.checker.require(bool(jobs), f"the last version {last} has no jobs")
+        for job in jobs:
+            ran = job.status in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.TIMED_OUT)
+            self.shell.checker.require(ran or job.reason in BY_CHOICE, f"the last version ended as {job}")
+
+    # --- helpers --------------------------------------------------------------------------
+
+    @property
+    def before_the_end(self) -> list[int]:
+        """Versions of which the scheduler was told before it finished."""
+        judged = {job.version for job in self.shell.checker.records.values() if job.version is not None}
+        return sorted(judged | set(self.shell.checker.not_due))
+
+    def _report(self, target: PolicyTarget) -> None:
+        was_finished = self.shell.checker.finished
+        self.shell.take(self.shell.scheduler.version_sealed(target, now=self.shell.now))
+        self.reported.append(target)
+        known = target.policy_version in self.before_the_end
+        self.shell.checker.require(known or was_finished, f"{target.key} vanished")
+
+    def _tell(self, event: str, *args: object) -> None:
+        self.shell.take(getattr(self.shell.scheduler, event)(*args, now=self.shell.now))
+
+    def _note_run(self) -> None:
+        run = self.shell.checker.running
+        assert run is not None
+        self.past_runs.append((run.evaluation, run.run))
+
+    def _in_hand(self, pick: int) -> str:
+        names = list(self.shell.in_hand)
+        return names[pick % len(names)]
