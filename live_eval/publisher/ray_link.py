@@ -1,0 +1,88 @@
+"""Messages and payloads to a RayReceiver actor, as answers with deadlines.
+
+The only file of the publisher that speaks to Ray. Invariant: whatever Ray raises comes out as
+a LinkError that says what becomes of the sync, and no call here waits without a deadline
+except `put`, which a full object store may hold up (in the sender's thread, so that a sync
+costs its slot and not the trainer).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from live_eval.publisher.sender import LinkError
+from live_eval.reasons import DiscardReason
+from protocol.codec import decode, encode
+from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ray import ObjectRef
+
+    from protocol.messages import Message
+
+
+class RayLink:
+    """The way to one receiver actor (see live_eval.subscriber.ray_receiver)."""
+
+    def __init__(self, actor: Any) -> None:
+        import ray
+        import ray.exceptions
+
+        self._ray = ray
+        self._errors = ray.exceptions
+        self._actor = actor
+
+    def put(self, payload: np.ndarray) -> ObjectRef:
+        """Copy the bytes into the object store."""
+        self._check_connected()
+        try:
+            return self._ray.put(payload)
+        except self._errors.RayError as error:
+            raise LinkError(
+                DiscardReason.PUBLISHER_ABORTED,
+                f"the object store does not take {payload.nbytes} bytes: {error}",
+            ) from error
+
+    def start(self, message: Message, payload: Any = None) -> ObjectRef:
+        """Call the actor. The payload is in a list: for a bare ref Ray would wait without a deadline."""
+        data = encode(message)
+        self._check_connected()
+        try:
+            if payload is None:
+                return self._actor.request.remote(data)
+            return self._actor.bucket.remote(data, [payload])
+        except self._errors.RayError as error:
+            raise _gone(error) from error
+
+    def wait(self, pending: Any, timeout_s: float) -> Message:
+        """The actor's answer."""
+        self._check_connected()
+        try:
+            return decode(self._ray.get(pending, timeout=timeout_s))
+        except self._errors.GetTimeoutError as error:
+            raise LinkError(
+                DiscardReason.PUBLISHER_DEADLINE, f"the receiver did not answer within {timeout_s:.1f} s"
+            ) from error
+        except self._errors.RayError as error:
+            raise _gone(error) from error
+        except ProtocolError as error:
+            raise LinkError(
+                DiscardReason.PUBLISHER_ABORTED, f"the receiver's answer is no message: {error}"
+            ) from error
+
+    def settled(self, pending: Any, timeout_s: float) -> bool:
+        """Whether the answer, or an error in its place, is there."""
+        self._check_connected()
+        ready, _ = self._ray.wait([pending], timeout=timeout_s, fetch_local=False)
+        return bool(ready)
+
+    def _check_connected(self) -> None:
+        # Without this a call after ray.shutdown() would start a Ray of its own.
+        if not self._ray.is_initialized():
+            raise LinkError(DiscardReason.PUBLISHER_ABORTED, "Ray was shut down")
+
+
+def _gone(error: Exception) -> LinkError:
+    first_line = (str(error) or type(error).__name__).splitlines()[0]
+    return LinkError(DiscardReason.RECEIVER_RESTARTED, f"the receiver is gone: {first_line}")

@@ -1,0 +1,295 @@
+"""Hands committed syncs to the receiver, in a thread beside the training thread.
+
+    training thread --submit(StagedSync)--> queue --> sender thread --link--> receiver
+                    --give_up(...)--------> queue -->
+
+A sync is either taken by the receiver whole, or given up: after a deadline, because the
+receiver is gone, or because its payload cannot be handed over. Invariants: every version that
+was submitted or given up has one outcome in the end; a given-up one is told to the receiver
+when that answers again, so that its record is complete; the slot goes back as soon as its
+last byte is handed over, and in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from live_eval.digests import tensor_digest
+from live_eval.errors import TransportError
+from live_eval.reasons import DiscardReason
+from protocol.errors import ProtocolError
+from protocol.messages import (
+    BucketHeader,
+    ErrorReply,
+    Message,
+    SourceDone,
+    SyncAbort,
+    SyncBegin,
+    SyncCommit,
+    SyncGivenUp,
+    SyncOutcome,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from live_eval.publisher.staging import StagedBucket
+
+logger = logging.getLogger(__name__)
+
+MAX_UNTOLD = 256
+"""Given-up versions that are remembered while the receiver does not answer; the oldest are let go."""
+MAX_OUTCOMES = 4096
+"""Outcomes that are kept until somebody asks; the oldest are let go."""
+RETRY_S = 1.0
+"""How often an idle sender tries to tell them."""
+
+
+class LinkError(TransportError):
+    """The link could not do it; `reason` is what becomes of the sync."""
+
+    def __init__(self, reason: DiscardReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Refused(LinkError):
+    """The receiver is there and answered with an error."""
+
+
+class ReceiverLink(Protocol):
+    """How messages and payloads reach the receiver. Every method raises LinkError only."""
+
+    def put(self, payload: np.ndarray) -> Any:
+        """Make the bytes available to the receiver; they may change afterwards."""
+
+    def start(self, message: Message, payload: Any = None) -> Any:
+        """Send without waiting; returns the pending answer."""
+
+    def wait(self, pending: Any, timeout_s: float) -> Message:
+        """The answer. LinkError(publisher_deadline) if it is not there in time; it may come later."""
+        ...
+
+    def settled(self, pending: Any, timeout_s: float) -> bool:
+        """Whether an answer, or the end of the receiver, has come within `timeout_s`."""
+        ...
+
+
+@dataclass(kw_only=True, slots=True)
+class StagedSync:
+    """A committed sync of one source."""
+
+    begin: SyncBegin
+    source: str
+    buckets: list[StagedBucket]
+    release: Callable[[], None]
+    """Gives the staging memory back; may be called more than once."""
+
+
+class SyncSender:
+    """The sender thread and its queue."""
+
+    def __init__(self, link: ReceiverLink, *, answer_timeout_s: float, sync_timeout_s: float) -> None:
+        self._link = link
+        self._answer_timeout_s = answer_timeout_s
+        self._sync_timeout_s = sync_timeout_s
+        self._changed = threading.Condition()
+        self._queue: deque[StagedSync | SyncGivenUp] = deque()
+        self._outcomes: deque[SyncOutcome] = deque(maxlen=MAX_OUTCOMES)
+        self._untold: deque[SyncGivenUp] = deque()
+        self._unanswered: list[Any] = []
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="live-eval-sender", daemon=True)
+        self._thread.start()
+
+    # --- training thread ----------------------------------------------------------------
+
+    def submit(self, item: StagedSync | SyncGivenUp) -> None:
+        """Queue a committed sync, or the note that one was given up. Never waits."""
+        with self._changed:
+            self._queue.append(item)
+            self._changed.notify_all()
+
+    def outcomes(self) -> list[SyncOutcome]:
+        """Outcomes since the last call, in order."""
+        with self._changed:
+            found = list(self._outcomes)
+            self._outcomes.clear()
+        return found
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the sender finish its queue; False if it did not within `timeout_s` seconds."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # --- sender thread ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._queue or self._closing, timeout=RETRY_S if self._untold else None
+                )
+                item = self._queue.popleft() if self._queue else None
+                last = item is None and self._closing
+            try:
+                self._work(item)
+            except Exception as error:  # the thread's supervisor: one sync may fail, the next is sent
+                logger.exception("the sender failed")
+                if isinstance(item, StagedSync):
+                    self._give_up(item, DiscardReason.PUBLISHER_ABORTED, f"{type(error).__name__}: {error}")
+            if last:
+                while self._untold:
+                    self._report(_outcome_of(self._untold.popleft()))
+                return
+
+    def _work(self, item: StagedSync | SyncGivenUp | None) -> None:
+        if isinstance(item, StagedSync):
+            self._send(item)
+            return
+        if item is not None:
+            self._remember(item)
+        with suppress(LinkError):
+            self._tell_untold(0.0)
+
+    def _send(self, sync: StagedSync) -> None:
+        try:
+            self._report(self._exchange(sync))
+        except LinkError as error:
+            self._give_up(sync, error.reason, error.detail)
+        except ProtocolError as error:
+            self._give_up(sync, DiscardReason.PUBLISHER_ABORTED, f"a message cannot be sent: {error}")
+        finally:
+            sync.release()
+
+    def _exchange(self, sync: StagedSync) -> SyncOutcome:
+        """The whole sync, up to its outcome; ends early when the receiver says that it has ended."""
+        deadline = time.monotonic() + self._sync_timeout_s
+        self._tell_untold(self._answer_timeout_s)
+        begin = sync.begin
+        if outcome := self._ask(begin, deadline):
+            return outcome
+        digests: dict[str, str] = {}
+        pending: Any = None
+        for index, bucket in enumerate(sync.buckets):
+            payload = self._link.put(bucket.payload)
+            # One bucket is under way at a time: that keeps the order, and what is in the object
+            # store stays below two buckets.
+            if pending is not None and (outcome := self._answer(pending, deadline)):
+                return outcome
+            pending = self._link.start(_header(sync, index, bucket), payload)
+            del payload
+            names = (tensor.name for tensor in bucket.tensors)
+            digests.update(zip(names, map(tensor_digest, bucket.views()), strict=True))
+        sync.release()
+        if pending is not None and (outcome := self._answer(pending, deadline)):
+            return outcome
+        done = SourceDone(
+            sync_id=begin.sync_id, source=sync.source, num_buckets=len(sync.buckets), digests=digests
+        )
+        if outcome := self._ask(done, deadline):
+            return outcome
+        outcome = self._ask(SyncCommit(sync_id=begin.sync_id, weight_version=begin.weight_version), deadline)
+        if outcome is None:
+            raise LinkError(
+                DiscardReason.PUBLISHER_ABORTED, "the receiver answered a commit without an outcome"
+            )
+        return outcome
+
+    def _ask(self, message: Message, deadline: float) -> SyncOutcome | None:
+        return self._answer(self._link.start(message), deadline, patient=isinstance(message, SyncCommit))
+
+    def _answer(self, pending: Any, deadline: float, *, patient: bool = False) -> SyncOutcome | None:
+        """The outcome, if the answer says that the sync has ended; a commit may wait for other sources."""
+        left = max(deadline - time.monotonic(), 0.0)
+        try:
+            answer = self._link.wait(pending, left if patient else min(left, self._answer_timeout_s))
+        except LinkError:
+            self._unanswered.append(pending)
+            raise
+        if isinstance(answer, ErrorReply):
+            raise Refused(DiscardReason.PUBLISHER_ABORTED, f"the receiver refused: {answer.message}")
+        return answer if isinstance(answer, SyncOutcome) else None
+
+    def _give_up(self, sync: StagedSync, reason: DiscardReason, detail: str) -> None:
+        begin = sync.begin
+        logger.warning("weight version %d is given up: %s (%s)", begin.weight_version, reason, detail)
+        try:
+            abort = SyncAbort(sync_id=begin.sync_id, reason=reason, detail=detail)
+            self._unanswered.append(self._link.start(abort))
+        except (LinkError, ProtocolError) as error:
+            logger.debug("the abort could not be sent: %s", error)
+        self._remember(given_up(begin, reason, detail))
+
+    def _remember(self, note: SyncGivenUp) -> None:
+        self._untold.append(note)
+        while len(self._untold) > MAX_UNTOLD:
+            self._report(_outcome_of(self._untold.popleft()))
+
+    def _tell_untold(self, timeout_s: float) -> None:
+        """Tell the receiver what was given up; LinkError if it does not take it now."""
+        deadline = time.monotonic() + timeout_s
+        while self._unanswered:
+            if not self._link.settled(self._unanswered[0], max(deadline - time.monotonic(), 0.0)):
+                raise LinkError(
+                    DiscardReason.PUBLISHER_DEADLINE, "the receiver still owes an answer from an earlier sync"
+                )
+            self._unanswered.pop(0)
+        while self._untold:
+            note = self._untold[0]
+            outcome: SyncOutcome | None = None
+            try:
+                outcome = self._ask(note, time.monotonic() + self._answer_timeout_s)
+            except (Refused, ProtocolError) as error:  # telling it again would change nothing
+                logger.warning("weight version %d cannot be told: %s", note.weight_version, error)
+            self._untold.popleft()
+            self._report(outcome or _outcome_of(note))
+
+    def _report(self, outcome: SyncOutcome) -> None:
+        with self._changed:
+            self._outcomes.append(outcome)
+
+
+def given_up(begin: SyncBegin, reason: DiscardReason, detail: str) -> SyncGivenUp:
+    """The note that the sync of this begin will not come."""
+    return SyncGivenUp(
+        sync_id=begin.sync_id,
+        run_id=begin.run_id,
+        incarnation_id=begin.incarnation_id,
+        weight_version=begin.weight_version,
+        reason=reason,
+        detail=detail,
+        rollout_id=begin.rollout_id,
+        train_step=begin.train_step,
+    )
+
+
+def _header(sync: StagedSync, index: int, bucket: StagedBucket) -> BucketHeader:
+    return BucketHeader(
+        sync_id=sync.begin.sync_id,
+        source=sync.source,
+        index=index,
+        weight_version=sync.begin.weight_version,
+        tensors=bucket.tensors,
+    )
+
+
+def _outcome_of(note: SyncGivenUp) -> SyncOutcome:
+    return SyncOutcome(
+        sync_id=note.sync_id,
+        weight_version=note.weight_version,
+        state="discarded",
+        reason=note.reason,
+        detail=note.detail,
+    )
