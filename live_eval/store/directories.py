@@ -117,6 +117,12 @@ def tree_bytes(path: Path) -> int:
     return total
 
 
+def free_bytes(path: Path) -> int:
+    """Bytes that this user can still write on the file system of `path`."""
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
 def is_full(error: OSError) -> bool:
     """Whether the error says that the disk, a quota or a file size limit is exhausted."""
     return error.errno in _FULL

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from live_eval.errors import ConfigError
+from live_eval.store.directories import free_bytes
 
 SPARE_VERSIONS = 2
 """Room beyond the versions that are kept: one that is being received, one that is being evaluated."""
@@ -48,9 +49,8 @@ def check_place(
     ground = _existing(root)
     file_system = _file_system(ground)
     in_memory = file_system in ("tmpfs", "ramfs")
-    disk = os.statvfs(ground)
     held = _held_bytes(root)
-    available = disk.f_bavail * disk.f_frsize - taken_bytes + held
+    available = free_bytes(ground) - taken_bytes + held
     memory = _memory_left() if in_memory else None
     if memory is not None:
         memory += held - taken_bytes

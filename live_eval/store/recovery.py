@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LOCK_WAIT_S = 10.0
+WRITER_WAIT_S = 10.0
 """A receiver that was killed may take seconds to give its memory, and so its lock, back."""
 _LOCK_RETRY_S = 0.05
 
 
-def lock_writer(path: Path, *, wait_s: float = _LOCK_WAIT_S) -> int:
+def lock_writer(path: Path) -> int:
     """Take the writer's lock; it is held until the descriptor is closed or the process ends, however it ends.
 
-    StoreError if another process still holds it after `wait_s` seconds.
+    StoreError if another process still holds it after WRITER_WAIT_S seconds.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    deadline = time.monotonic() + wait_s
+    deadline = time.monotonic() + WRITER_WAIT_S
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

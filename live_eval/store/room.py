@@ -7,7 +7,6 @@ sum of what is reserved and not yet removed never exceeds `max_bytes`; what goes
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from live_eval.errors import StoreError, StoreFull
-from live_eval.store.directories import StoreDirectories, tree_bytes
+from live_eval.store.directories import StoreDirectories, free_bytes, tree_bytes
 from live_eval.store.records import CollectReason, PinKind, VersionState
 from live_eval.store.retention import Holding, Plan, plan
 
@@ -94,9 +93,8 @@ class Room:
         return row["used"]
 
     def _disk_bytes(self, policy_version: int) -> int:
-        disk = os.statvfs(self._directories.root)
         written = tree_bytes(self._directories.staging_of(policy_version))
-        return disk.f_bavail * disk.f_frsize + written - DISK_HEADROOM_BYTES
+        return free_bytes(self._directories.root) + written - DISK_HEADROOM_BYTES
 
     def _try_reserve(self, claim: _Claim) -> bool:
         with self._database.write() as db:

@@ -56,6 +56,7 @@ class VersionStore:
         lock: int | None,
         clock: Callable[[], float],
     ) -> None:
+        self.root = directories.root
         self._directories = directories
         self._catalogue = catalogue
         self._room = room
