@@ -1,0 +1,1 @@
+"""Stands in for the sglang package in processes that the tests start: put its parent on PYTHONPATH."""

@@ -1,0 +1,412 @@
+"""The group and its lease over attached servers: exclusive, exact about losses, never on base weights."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from fakes.engine import FakeEngine
+from fakes.engine_checkpoint import write_checkpoint
+
+from live_eval.engines import engine as engine_module
+from live_eval.engines.engine import EngineSpec, EngineState, RestartPolicy
+from live_eval.engines.fingerprint import FingerprintBook
+from live_eval.engines.group import EngineGroup, GroupSettings
+from live_eval.engines.pin import PinLimits, PinTarget
+from live_eval.engines.requests import Generation, RequestsLost
+from live_eval.errors import (
+    ConfigError,
+    CorruptVersion,
+    EngineDied,
+    EngineError,
+    EngineTimeout,
+    LoadFailed,
+    PinMismatch,
+)
+from live_eval.evaluation.source import GenRequest
+
+SETTINGS = GroupSettings(
+    limits=PinLimits(flush_s=1.0, load_s=10, fingerprint_s=10),
+    restarts=RestartPolicy(back_off_s=0.05),
+    usable_timeout_s=10,
+    request_timeout_s=10,
+    max_prompts_per_call=4,
+)
+
+MakeGroup = Callable[..., Awaitable[tuple[EngineGroup, list[FakeEngine]]]]
+
+
+@pytest.fixture(autouse=True)
+def quick_attach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "ATTACH_POLL_S", 0.05)
+
+
+@pytest.fixture
+async def make_group(tmp_path: Path) -> AsyncIterator[MakeGroup]:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    async with AsyncExitStack() as stack:
+
+        async def make(
+            num: int = 1, *, book: FingerprintBook | None = None, settings: GroupSettings = SETTINGS
+        ) -> tuple[EngineGroup, list[FakeEngine]]:
+            servers = [await stack.enter_async_context(FakeEngine(model=base)) for _ in range(num)]
+            specs = [
+                EngineSpec(name=f"e{n}", model_path=base, url=server.url) for n, server in enumerate(servers)
+            ]
+            group = EngineGroup(specs, work_dir=tmp_path / "work", book=book, settings=settings)
+            stack.push_async_callback(group.close)
+            await group.start()
+            while not all(engine.usable for engine in group.engines):  # noqa: ASYNC110 - set-up only
+                await asyncio.sleep(0.01)
+            return group, servers
+
+        yield make
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Callable[[int], PinTarget]:
+    def make(number: int) -> PinTarget:
+        path = write_checkpoint(tmp_path / f"v{number}", seed=number)
+        return PinTarget(label=str(number), path=path, digest=f"digest-{number}")
+
+    return make
+
+
+Version = Callable[[int], PinTarget]
+
+
+def prompts(num: int, *, prefix: str = "r") -> list[GenRequest]:
+    return [GenRequest(request_id=f"{prefix}{n}", text=f"p{n}") for n in range(num)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the fakes have no events
+            await asyncio.sleep(0.005)
+
+
+async def test_answers_come_in_order_from_all_engines_on_the_pinned_label(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, servers = await make_group(2)
+    for server in servers:
+        server.tokens_s = 0.02
+    seen: list[Generation] = []
+    async with await group.lease("v1") as lease:
+        report = await lease.pin(version(1))
+        assert report.labels == {"e0": "1", "e1": "1"}
+        answers = await lease.generate(prompts(40), on_done=seen.extend)
+        await lease.check_after()
+    assert [a.request_id for a in answers] == [f"r{n}" for n in range(40)]
+    assert {a.label for a in answers} == {"1"}
+    assert {a.engine for a in answers} == {"e0", "e1"}
+    assert {a.request_id for a in seen} == {a.request_id for a in answers}
+    # Two calls of four prompts at a time, at most.
+    assert max(server.max_running for server in servers) == 8
+
+
+async def test_nothing_is_generated_before_a_pin_or_after_a_release(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    lease = await group.lease("early")
+    with pytest.raises(EngineError, match="nothing is pinned"):
+        await lease.generate(prompts(1))
+    assert group.states() == {"e0": EngineState.READY}
+    await lease.pin(version(1))
+    assert group.states() == {"e0": EngineState.PINNED}
+    await lease.release()
+    await lease.release()
+    assert group.states() == {"e0": EngineState.READY}
+    with pytest.raises(EngineError, match="is released"):
+        await lease.generate(prompts(1))
+    assert server.num_running == 0
+
+
+async def test_a_second_lease_waits_for_the_first(make_group: MakeGroup, version: Version) -> None:
+    group, _ = await make_group()
+    first = await group.lease("first")
+    second = asyncio.create_task(group.lease("second"))
+    third = asyncio.create_task(group.lease("third"))
+    await first.pin(version(1))
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    await first.release()
+    lease = await second
+    assert not third.done()
+    third.cancel()
+    await lease.release()
+    await (await group.lease("fourth")).release()
+
+
+async def test_no_load_starts_while_a_request_is_in_flight(make_group: MakeGroup, version: Version) -> None:
+    group, (server,) = await make_group()
+    server.tokens_s = 5
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        running = asyncio.create_task(lease.generate(prompts(8)))
+        await until(lambda: server.num_running == 8)
+        report = await lease.pin(version(2))
+        assert {a.finish_reason for a in await running} == {"abort"}
+        assert report.label == "2"
+        running = asyncio.create_task(lease.generate(prompts(8)))
+        await until(lambda: server.num_running == 8)
+    assert {a.finish_reason for a in await running} == {"abort"}
+    async with await group.lease("b") as lease:
+        await lease.pin(version(1))
+    assert server.loads_while_running == 0
+
+
+async def test_abort_is_quick_and_answers_what_was_never_sent(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    server.tokens_s = 30
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        running = asyncio.create_task(lease.generate(prompts(64)))
+        await until(lambda: server.num_running == 8)
+        began = time.monotonic()
+        await lease.abort()
+        assert time.monotonic() - began < 1
+        answers = await running
+        assert len(answers) == 64
+        assert {a.finish_reason for a in answers} == {"abort"}
+        assert {a.label for a in answers} == {"1", ""}
+        assert server.max_running == 8
+        assert {a.finish_reason for a in await lease.generate(prompts(3))} == {"abort"}
+        server.tokens_s = 0
+        await lease.pin(version(2))
+        assert {a.finish_reason for a in await lease.generate(prompts(3))} == {"stop"}
+
+
+async def test_a_prompt_that_is_refused_spoils_no_other(make_group: MakeGroup, version: Version) -> None:
+    group, (server,) = await make_group()
+    server.refuses_beyond = 100
+    requests = prompts(4)
+    requests[2] = GenRequest(request_id="r2", text="x" * 101)
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        server.calls.clear()
+        answers = await lease.generate(requests)
+    assert [a.finish_reason for a in answers] == ["stop", "stop", "refused", "stop"]
+    assert [a.request_id for a in answers] == ["r0", "r1", "r2", "r3"]
+    assert "longer than the model's context" in answers[2].detail
+    # The call, and each of its four prompts once more on its own: the bad one is not asked again.
+    assert server.calls.count("/generate") == 5
+    assert group.states() == {"e0": EngineState.READY}
+
+
+async def test_the_label_on_an_answer_is_the_engines_own(make_group: MakeGroup, version: Version) -> None:
+    group, (server,) = await make_group()
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        server.answer_label = "default"
+        assert {a.label for a in await lease.generate(prompts(2))} == {"default"}
+
+
+async def test_requests_of_an_engine_that_dies_are_lost_and_no_others(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (first, second) = await make_group(2)
+    second.tokens_s = 0.3
+    first.tokens_s = 30
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        running = asyncio.create_task(lease.generate(prompts(16)))
+        await until(lambda: first.num_running == 8)
+        await first.stop()
+        with pytest.raises(RequestsLost, match="8 of 16 requests are lost") as caught:
+            await running
+        assert {a.engine for a in caught.value.done} == {"e1"}
+        lost = caught.value.lost
+        assert len(lost) == 8
+        assert {*lost, *(a.request_id for a in caught.value.done)} == {f"r{n}" for n in range(16)}
+        # The other engine is still pinned, so nobody waits for the first.
+        await lease.repin()
+        second.tokens_s = 0
+        await lease.generate([r for r in prompts(16) if r.request_id in lost])
+        await lease.check_after()
+
+
+async def test_a_restarted_engine_gets_no_prompt_before_a_verified_pin(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    async with await group.lease("a") as lease:
+        before = await lease.pin(version(1))
+        await server.stop()
+        with pytest.raises(EngineDied):
+            await lease.generate(prompts(2))
+        with pytest.raises(RequestsLost, match="2 of 2 requests are lost"):
+            await lease.generate(prompts(2))
+        server.reset()
+        server.calls.clear()
+        await server.start()
+        await until(lambda: group.states() == {"e0": EngineState.READY})
+        with pytest.raises(RequestsLost):
+            await lease.generate(prompts(2))
+        assert server.calls.count("/generate") == 1  # its first fingerprint
+        await lease.repin()
+        assert lease.report is not None
+        assert lease.report.known
+        assert lease.report.digest == before.digest
+        assert {a.label for a in await lease.generate(prompts(2))} == {"1"}
+
+
+async def test_bad_files_touch_no_engine(make_group: MakeGroup, version: Version, tmp_path: Path) -> None:
+    group, (server,) = await make_group()
+    bad = version(1)
+    (bad.path / "model.safetensors").write_bytes(b"")
+    async with await group.lease("a") as lease:
+        server.calls.clear()
+        with pytest.raises(CorruptVersion):
+            await lease.pin(bad)
+        assert server.calls == []
+        assert group.states() == {"e0": EngineState.READY}
+        with pytest.raises(EngineError, match="nothing is pinned"):
+            await lease.generate(prompts(1))
+        await lease.pin(version(2))
+
+
+async def test_after_a_failed_load_an_attached_engine_waits_for_its_owner_to_restart_it(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        server.load_status = 400
+        with pytest.raises(LoadFailed):
+            await lease.pin(version(2))
+        server.load_status = 200
+        await asyncio.sleep(0.3)
+        assert group.states() == {"e0": EngineState.STARTING}
+        server.reset()
+        await lease.pin(version(2))
+        assert group.states() == {"e0": EngineState.PINNED}
+
+
+async def test_an_engine_that_never_becomes_idle_is_quarantined_with_its_last_answer(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    server.flush_refusals = 4
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        server.flush_refusals = float("inf")
+        with pytest.raises(EngineTimeout, match="its last answer: 400 Flush cache failed"):
+            await lease.pin(version(2))
+        assert group.states()["e0"] in (EngineState.QUARANTINED, EngineState.STARTING, EngineState.READY)
+        with pytest.raises(EngineError, match="nothing is pinned"):
+            await lease.generate(prompts(1))
+
+
+async def test_one_bad_engine_is_dropped_and_the_other_serves(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (_, bad) = await make_group(2)
+    bad.keeps_old_weights = True
+    async with await group.lease("a") as lease:
+        report = await lease.pin(version(1))
+        assert list(report.labels) == ["e0"]
+        assert "keeps its weights" in report.dropped["e1"]
+        assert {a.engine for a in await lease.generate(prompts(12))} == {"e0"}
+
+
+async def test_engines_that_disagree_are_believed_neither(make_group: MakeGroup, version: Version) -> None:
+    book = FingerprintBook()
+    group, (_, odd) = await make_group(2, book=book)
+    odd.noise = 0.5
+    async with await group.lease("a") as lease:
+        with pytest.raises(PinMismatch, match="engines e0, e1 compute different log-probs"):
+            await lease.pin(version(1))
+    assert book.entries() == {}
+
+
+async def test_check_after_finds_weights_that_changed_meanwhile(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        await lease.check_after()
+        server.noise = 0.01
+        with pytest.raises(PinMismatch, match="no longer computes"):
+            await lease.check_after()
+        assert group.states()["e0"] is not EngineState.PINNED
+        with pytest.raises(EngineError, match="no engine of the lease is left"):
+            await lease.check_after()
+
+
+async def test_slow_health_during_a_load_is_not_death(make_group: MakeGroup, version: Version) -> None:
+    group, (server,) = await make_group()
+    server.health_s = 60
+    server.load_s = 0.5
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        assert group.states() == {"e0": EngineState.PINNED}
+        await lease.generate(prompts(2))
+
+
+async def test_a_pin_whose_caller_is_cancelled_is_over_before_the_next_lease(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (server,) = await make_group()
+    server.load_s = 0.3
+    lease = await group.lease("a")
+    pin = asyncio.create_task(lease.pin(version(1)))
+    await until(lambda: any(call.startswith("/update") for call in server.calls))
+    pin.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pin
+    began = time.monotonic()
+    await lease.release()
+    assert time.monotonic() - began > 0.3
+    assert server.calls[-1] == "/generate"
+    assert group.states() == {"e0": EngineState.READY}
+    async with await group.lease("b") as lease:
+        await lease.pin(version(2))
+
+
+async def test_an_engine_of_another_dtype_is_refused(make_group: MakeGroup, tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    told: list[str] = []
+    for dtype in ("float16", "auto"):
+        async with FakeEngine(model=base, dtype=dtype) as server:
+            group = EngineGroup(
+                [EngineSpec(name="e0", model_path=base, url=server.url)],
+                work_dir=tmp_path / "work",
+                on_state=lambda _name, _state, detail: told.append(detail),
+            )
+            await group.start()
+            with pytest.raises(EngineDied, match="no engine is left: e0 is dead"):
+                await group.wait_usable(10)
+            await group.close()
+    assert all("computes in float16, the checkpoint is float32" in detail for detail in told)
+
+
+async def test_waiting_for_an_engine_has_an_end(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    group = EngineGroup(
+        [EngineSpec(name="e0", model_path=base, url="http://127.0.0.1:9")], work_dir=tmp_path / "work"
+    )
+    await group.start()
+    with pytest.raises(EngineTimeout, match=r"no engine was ready within 0\.2 s: e0 is starting"):
+        await group.wait_usable(0.2)
+    await group.close()
+
+
+def test_a_group_that_cannot_work_is_refused(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    other = write_checkpoint(tmp_path / "other", seed=0)
+    spec = EngineSpec(name="e0", model_path=base)
+    with pytest.raises(ConfigError, match="at least one engine"):
+        EngineGroup([], work_dir=tmp_path)
+    with pytest.raises(ConfigError, match="names must differ"):
+        EngineGroup([spec, spec], work_dir=tmp_path)
+    with pytest.raises(ConfigError, match="same model_path"):
+        EngineGroup([spec, EngineSpec(name="e1", model_path=other)], work_dir=tmp_path)
