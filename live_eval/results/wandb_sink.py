@@ -66,7 +66,7 @@ class WandbConfig:
     entity: str | None = None
     name: str | None = None
     mode: Literal["offline", "online"] = "offline"
-    config: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     """Shown as the run's config, for example the trainer's run id."""
     init_timeout_s: float = 90.0
     row_timeout_s: float = 30.0

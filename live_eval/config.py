@@ -1,0 +1,97 @@
+"""The configuration of a service: one JSON file, read strictly, written beside the results.
+
+It puts the parts' own settings together and knows nothing of what they mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from live_eval.errors import ConfigError
+from live_eval.evaluation.datasets import EvalSetConfig  # noqa: TC001
+from live_eval.evaluation.job import RunLimits
+from live_eval.results.wandb_sink import WandbConfig  # noqa: TC001
+from live_eval.scheduling.config import SchedulerConfig  # noqa: TC001
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreSettings:
+    """How much the version store keeps."""
+
+    max_bytes: int
+    """Bound on all versions together, the one being received included."""
+    keep_newest: int = 3
+    """Of versions that nobody needs, the newest so many stay."""
+    allowed_absent: tuple[str, ...] = ()
+    """Shell patterns of tensors that a sync need not carry, for example `model.mtp.*`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """The eval engines."""
+
+    num_engines: int = 1
+    """Servers to launch; ignored where addresses are given."""
+    addresses: tuple[str, ...] = ()
+    """Running servers to attach to, for example `http://127.0.0.1:30000`."""
+    device: str = "cuda"
+    """`cpu` for the embedded engine."""
+    dtype: str | None = None
+    """None: the checkpoint's own."""
+    tp_size: int = 1
+    extra_args: tuple[str, ...] = ()
+    """Further arguments of the SGLang server."""
+
+    def __post_init__(self) -> None:
+        if self.num_engines < 1:
+            raise ConfigError(f"num_engines is {self.num_engines}: give 1 or more")
+        if self.tp_size < 1:
+            raise ConfigError(f"tp_size is {self.tp_size}: give 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceConfig:
+    """Everything a service needs to know."""
+
+    run_id: str
+    run_dir: Path
+    base: Path
+    """The checkpoint from which training starts: what every sync must carry."""
+    datasets: tuple[EvalSetConfig, ...]
+    scheduler: SchedulerConfig
+    store: StoreSettings
+    engines: EngineSettings = field(default_factory=EngineSettings)
+    limits: RunLimits = field(default_factory=RunLimits)
+    wandb: WandbConfig | None = None
+    """None: no W&B run."""
+    num_graders: int = 2
+    """Worker processes for reward functions."""
+    reward_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        names = tuple(dataset.name for dataset in self.datasets)
+        if names != self.scheduler.datasets:
+            raise ConfigError(f"datasets are {names}, but the scheduler has {self.scheduler.datasets}")
+
+    def save(self, path: Path) -> None:
+        """Write the resolved configuration, indented for people."""
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self, enc_hook=str), indent=2))
+
+    @classmethod
+    def load(cls, path: Path) -> ServiceConfig:
+        """Read what `save` wrote; ConfigError names the field that is missing or wrong."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=_decode)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+
+def _decode(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(f"{kind} cannot be read from JSON")

@@ -1,0 +1,192 @@
+"""Runs one evaluation: lease the engines, pin the target, run its jobs one after the other.
+
+It decides nothing: what to run and what to stop come from the scheduler, and how each job went
+is reported to whoever asked. Invariant: every job of a run is either reported as finished, or
+covered by the reason that `run` returns; the lease is always given back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from live_eval.engines.pin import PinTarget
+from live_eval.errors import (
+    CorruptVersion,
+    EngineError,
+    LiveEvalError,
+    LoadFailed,
+    NoSuchVersion,
+    PinMismatch,
+    StoreError,
+)
+from live_eval.evaluation.job import JobSpec, sample_file
+from live_eval.evaluation.runner import JobRun
+from live_eval.reasons import EndReason
+from live_eval.store.checkpoint import check_complete
+from live_eval.targets import CheckpointTarget
+
+if TYPE_CHECKING:
+    from live_eval.engines.group import EngineGroup, Lease
+    from live_eval.evaluation.datasets import EvalSet
+    from live_eval.evaluation.job import JobOutcomeDetail, Progress, RunLimits
+    from live_eval.evaluation.rewards import Grader
+    from live_eval.scheduling.actions import RunEvaluation, RunJob
+    from live_eval.store.store import VersionStore
+    from live_eval.targets import Target
+
+logger = logging.getLogger(__name__)
+
+
+class Reports(Protocol):
+    """Who is told how a run goes; all methods return at once."""
+
+    def job_started(self, job: RunJob) -> None:
+        """The job's first sample is about to be asked for."""
+        ...
+
+    def job_progress(self, job: RunJob, progress: Progress) -> None:
+        """Some more samples of the job are done."""
+        ...
+
+    def job_finished(self, job: RunJob, detail: JobOutcomeDetail) -> None:
+        """The job is over; its samples are on disk."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnd:
+    """How a run ended for the jobs that were not reported."""
+
+    reason: EndReason | None = None
+    """None if all were reported."""
+    detail: str = ""
+
+
+class Evaluator:
+    """Runs evaluations, one at a time."""
+
+    def __init__(
+        self,
+        *,
+        group: EngineGroup,
+        store: VersionStore,
+        eval_sets: Mapping[str, EvalSet],
+        graders: Mapping[str, Grader],
+        samples_dir: Path,
+        limits: RunLimits,
+    ) -> None:
+        self._group = group
+        self._store = store
+        self._eval_sets = eval_sets
+        self._graders = graders
+        self._samples_dir = samples_dir
+        self._limits = limits
+        self._stops: dict[str, EndReason] = {}
+        self._current: tuple[str, JobRun] | None = None
+
+    def cancel(self, job_ids: tuple[str, ...], reason: EndReason) -> None:
+        """Stop these jobs of the present run, begun or not."""
+        for job_id in job_ids:
+            self._stops.setdefault(job_id, reason)
+        if self._current is not None and self._current[0] in job_ids:
+            self._current[1].cancel(reason)
+
+    async def run(self, evaluation: RunEvaluation, reports: Reports) -> RunEnd:
+        """Run the jobs; returns when the engines are free again."""
+        self._stops = {}
+        lease = await self._group.lease(evaluation.evaluation)
+        try:
+            if self._all_stopped(evaluation):
+                return RunEnd()
+            end = await self._pin(lease, evaluation)
+            if end is not None:
+                return end
+            for job in evaluation.jobs:
+                if job.job_id not in self._stops:
+                    await self._run_job(lease, job, reports)
+            return RunEnd()
+        finally:
+            await lease.release()
+
+    def _all_stopped(self, evaluation: RunEvaluation) -> bool:
+        return all(job.job_id in self._stops for job in evaluation.jobs)
+
+    async def _pin(self, lease: Lease, evaluation: RunEvaluation) -> RunEnd | None:
+        """Load and prove the target; None if it worked, else why not."""
+        try:
+            report = await lease.pin(self._pin_target(evaluation.target, evaluation.evaluation))
+        except LiveEvalError as error:
+            logger.warning("evaluation %s: cannot be pinned: %s", evaluation.evaluation, error)
+            return RunEnd(reason=reason_of(error), detail=str(error))
+        logger.info("evaluation %s: pinned: %s", evaluation.evaluation, report)
+        return None
+
+    def _pin_target(self, target: Target, owner: str) -> PinTarget:
+        if isinstance(target, CheckpointTarget):
+            path = Path(target.path)
+            return PinTarget(
+                label=label_of(target),
+                path=path,
+                verify=lambda: void(check_complete(path, check_finite=True)),
+            )
+        version = target.policy_version
+        if not self._store.upgrade(version, owner):
+            raise NoSuchVersion(f"policy version {version} was given up before its evaluation could begin")
+        manifest = self._store.manifest(version)
+        return PinTarget(
+            label=label_of(target),
+            path=self._store.path(version),
+            digest=manifest.digest,
+            verify=lambda: void(self._store.verify(version)),
+        )
+
+    async def _run_job(self, lease: Lease, job: RunJob, reports: Reports) -> None:
+        spec = JobSpec(
+            job_id=job.job_id,
+            target=job.target,
+            label=label_of(job.target),
+            samples_path=self._samples_dir / sample_file(job.job_id, attempt=job.attempt),
+            attempt=job.attempt,
+        )
+        run = JobRun(
+            spec,
+            self._eval_sets[job.dataset],
+            lease,
+            grader=self._graders[job.dataset],
+            limits=self._limits,
+            on_progress=lambda progress: reports.job_progress(job, progress),
+        )
+        reports.job_started(job)
+        self._current = (job.job_id, run)
+        try:
+            reports.job_finished(job, await run.result())
+        finally:
+            self._current = None
+
+
+def label_of(target: Target) -> str:
+    """The weight label that engines carry while they hold `target`."""
+    return f"ckpt-{target.key}" if isinstance(target, CheckpointTarget) else str(target.policy_version)
+
+
+def reason_of(error: LiveEvalError) -> EndReason:
+    """Why a job ends when this error kept its target from the engines."""
+    for kind, reason in (
+        (NoSuchVersion, EndReason.VERSION_GONE),
+        (CorruptVersion, EndReason.CORRUPT_VERSION),
+        (StoreError, EndReason.VERSION_GONE),
+        (LoadFailed, EndReason.LOAD_FAILED),
+        (PinMismatch, EndReason.PIN_MISMATCH),
+        (EngineError, EndReason.ENGINE_FAILED),
+    ):
+        if isinstance(error, kind):
+            return reason
+    return EndReason.INTERNAL
+
+
+def void(_: object) -> None:
+    """Drop a report that the caller has no use for."""

@@ -1,0 +1,112 @@
+"""What changed in the store since the last look, as events in the order in which they happened.
+
+The catalogue is the truth; the receiver's StoreChanged only says when to look. Knows nothing of
+schedules. Invariant: over the life of a feed each policy version is reported as sealed at most
+once and as lost at most once, and every discarded sync exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from live_eval.store.records import CollectReason, VersionState
+
+if TYPE_CHECKING:
+    from live_eval.store.records import DiscardRecord, VersionRecord
+    from live_eval.store.store import VersionStore
+
+
+@dataclass(frozen=True, slots=True)
+class SyncBegan:
+    """A sync is under way that will have this policy version if it is sealed."""
+
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDiscarded:
+    """A sync ended without a version."""
+
+    record: DiscardRecord
+    key: str
+    """Unique name of this discard, the same in every life of the service."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSealed:
+    """A version is in the store."""
+
+    record: VersionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLost:
+    """A version that waited to be evaluated was given up for its bytes."""
+
+    record: VersionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class IncarnationEnded:
+    """The trainer was started again; this incarnation sends no more."""
+
+    number: int
+
+
+Change = SyncBegan | SyncDiscarded | VersionSealed | VersionLost | IncarnationEnded
+
+
+class VersionsFeed:
+    """Compares the catalogue with what was reported before."""
+
+    def __init__(self, store: VersionStore) -> None:
+        self._store = store
+        self._states: dict[int, VersionState] = {}
+        self._num_discards = 0
+        self._incarnation = 0
+
+    def poll(self) -> list[Change]:
+        """All changes since the last call: versions by number, then discards, then incarnations."""
+        changes: list[Change] = []
+        for record in self._store.records():
+            before = self._states.get(record.policy_version)
+            if before is record.state:
+                continue
+            self._states[record.policy_version] = record.state
+            changes += _of(record, before)
+        changes += self._discards()
+        changes += self._incarnations()
+        return changes
+
+    def _discards(self) -> list[Change]:
+        records = self._store.discarded()
+        new = records[self._num_discards :]
+        begin, self._num_discards = self._num_discards, len(records)
+        return [SyncDiscarded(record, _key(record, begin + i)) for i, record in enumerate(new)]
+
+    def _incarnations(self) -> list[Change]:
+        numbers = [incarnation.number for incarnation in self._store.incarnations()]
+        newest = max(numbers, default=0)
+        ended = [number for number in numbers if self._incarnation <= number < newest]
+        self._incarnation = newest
+        return [IncarnationEnded(number) for number in ended]
+
+
+def _of(record: VersionRecord, before: VersionState | None) -> list[Change]:
+    if record.state is VersionState.RECEIVING:
+        return [SyncBegan(record.policy_version)]
+    if record.state is VersionState.SEALED:
+        return [VersionSealed(record)]
+    if record.state is VersionState.COLLECTED:
+        # What nobody saw sealed was still due: it is reported as sealed, then as lost.
+        sealed: list[Change] = [] if before is VersionState.SEALED else [VersionSealed(record)]
+        lost: list[Change] = [VersionLost(record)] if record.reason == CollectReason.STORE_FULL else []
+        return sealed + lost
+    return []
+
+
+def _key(record: DiscardRecord, position: int) -> str:
+    if record.policy_version is not None:
+        return f"discarded/v{record.policy_version}"
+    return f"refused/{record.incarnation_id}/{record.weight_version}/{position}"

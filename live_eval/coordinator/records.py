@@ -1,0 +1,207 @@
+"""Jobs in the ledger, and their announcement once they are durable.
+
+It turns what the scheduler decided and what the runner measured into ledger rows. Invariant:
+nobody is told of a result before the ledger has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from live_eval.reasons import EndReason, JobStatus
+from live_eval.results.rows import VersionEvent
+from live_eval.scheduling.reports import KnownJob
+from live_eval.targets import CheckpointTarget
+from protocol.messages import JobEvent, JobResult
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.job import JobOutcomeDetail, Progress
+    from live_eval.results.ledger import Ledger
+    from live_eval.results.rows import JobRow
+    from live_eval.scheduling.actions import EndJob, NewJob, RetryJob, RunJob
+    from live_eval.store.records import DiscardRecord, VersionRecord
+
+Announce = Callable[[JobEvent], None]
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What is known of a job that has not ended in the ledger."""
+
+    detail: JobOutcomeDetail | None = None
+    explanation: str = ""
+
+
+class JobRecords:
+    """The ledger's jobs, as the coordinator sees them."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        num_expected: Mapping[str, int],
+        announce: Announce,
+        digest_of: Callable[[int], str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._ledger = ledger
+        self._num_expected = num_expected
+        self._announce = announce
+        self._digest_of = digest_of
+        self._clock = clock
+        self._measured: dict[str, _Measured] = {}
+
+    def known(self) -> list[KnownJob]:
+        """Every job of the ledger, for a scheduler that starts again."""
+        return [_known(row) for row in self._ledger.jobs()]
+
+    def create(self, action: NewJob) -> None:
+        """A job exists and waits."""
+        self._ledger.create_jobs(
+            action.target,
+            [action.dataset],
+            now=self._clock(),
+            num_expected=self._num_expected,
+            reason=action.trigger,
+        )
+        self._tell(action.job_id)
+
+    def start(self, job: RunJob) -> None:
+        """The job runs."""
+        self._ledger.start(job.job_id, now=self._clock(), attempt=job.attempt)
+        if job.protected:
+            self._ledger.protect(job.job_id)
+        self._tell(job.job_id)
+
+    def progress(self, job: RunJob, progress: Progress) -> None:
+        """Some more samples are done."""
+        self._ledger.progress(job.job_id, num_done=progress.num_done, num_expected=progress.num_expected)
+        row = self._ledger.job(job.job_id)
+        self._announce(_event(row, score=progress.mean))
+
+    def measured(self, detail: JobOutcomeDetail) -> None:
+        """Keep what a run of the job measured until the scheduler has decided what it ends as."""
+        self._measured[detail.job_id] = _Measured(detail=detail, explanation=detail.detail)
+
+    def explain(self, job_ids: list[str], explanation: str) -> None:
+        """Keep why these jobs could not be run."""
+        for job_id in job_ids:
+            self._measured[job_id] = _Measured(explanation=explanation)
+
+    def retry(self, action: RetryJob) -> None:
+        """The job waits again."""
+        self._measured.pop(action.job_id, None)
+        if self._ledger.job(action.job_id).status is JobStatus.RUNNING:
+            self._ledger.requeue(action.job_id, now=self._clock(), reason=action.reason)
+        self._tell(action.job_id)
+
+    def end(self, action: EndJob) -> JobResult:
+        """Write the job's one terminal state with what was measured, then announce it."""
+        row = self._ledger.job(action.job_id)
+        if action.protected and not row.protected:
+            self._ledger.protect(action.job_id)
+        measured = self._measured.pop(action.job_id, _Measured())
+        result = self._ledger.outcome(
+            action.job_id, status=action.status, reason=action.reason, now=self._clock()
+        )
+        result = self._with_measures(result, row, measured)
+        self._ledger.finish(result)
+        self._tell(action.job_id, result)
+        return result
+
+    def discarded(self, key: str, record: DiscardRecord) -> None:
+        """A sync never became a version."""
+        self._ledger.record_version(
+            VersionEvent(
+                key=key,
+                state="discarded",
+                reason=record.reason,
+                detail=record.detail,
+                policy_version=record.policy_version,
+                weight_version=record.weight_version,
+                rollout_id=record.rollout_id,
+                train_step=record.train_step,
+                at=record.ended_at,
+            )
+        )
+
+    def sealed(self, record: VersionRecord) -> None:
+        """A version is in the store."""
+        self._version(record, "sealed", at=record.sealed_at or record.began_at)
+
+    def lost(self, record: VersionRecord) -> None:
+        """A version had to go before it was evaluated."""
+        self._version(record, "dropped", at=record.ended_at or record.began_at)
+
+    def _version(self, record: VersionRecord, state: str, *, at: float) -> None:
+        self._ledger.record_version(
+            VersionEvent(
+                key=f"{state}/v{record.policy_version}",
+                state=state,
+                reason=record.reason if state == "dropped" else "",
+                policy_version=record.policy_version,
+                weight_version=record.weight_version,
+                incarnation=record.incarnation,
+                rollout_id=record.rollout_id,
+                train_step=record.train_step,
+                at=at,
+            )
+        )
+
+    def _with_measures(self, result: JobResult, row: JobRow, measured: _Measured) -> JobResult:
+        target = row.target
+        digest = "" if isinstance(target, CheckpointTarget) else self._digest_of(target.policy_version)
+        detail = measured.detail
+        if detail is None:
+            return msgspec.structs.replace(result, weight_digest=digest, detail=measured.explanation)
+        succeeded = result.status == JobStatus.SUCCEEDED
+        return msgspec.structs.replace(
+            result,
+            weight_digest=digest,
+            detail=measured.explanation,
+            score=detail.score if succeeded else None,
+            metrics=detail.metrics if succeeded else {},
+            partial={} if succeeded else detail.partial or detail.metrics,
+            n_expected=detail.counts.n_expected,
+            n_scored=detail.counts.n_scored,
+            n_errored=detail.counts.n_errored,
+            n_aborted=detail.counts.n_aborted,
+            engine_versions=detail.engine_labels,
+            samples_path=detail.samples_path,
+        )
+
+    def _tell(self, job_id: str, result: JobResult | None = None) -> None:
+        self._announce(_event(self._ledger.job(job_id), result=result))
+
+
+def _known(row: JobRow) -> KnownJob:
+    reason = EndReason(row.reason) if row.status.terminal else None
+    return KnownJob(
+        job_id=row.job_id,
+        target=row.target,
+        dataset=row.dataset,
+        status=row.status,
+        attempt=row.attempt,
+        reason=reason,
+    )
+
+
+def _event(row: JobRow, *, result: JobResult | None = None, score: float | None = None) -> JobEvent:
+    target = row.target
+    checkpoint = isinstance(target, CheckpointTarget)
+    return JobEvent(
+        job_id=row.job_id,
+        dataset=row.dataset,
+        status=row.status,
+        policy_version=None if checkpoint else target.policy_version,
+        checkpoint=target.path if checkpoint else "",
+        reason=row.reason,
+        num_done=row.num_done if result is None else result.n_scored + result.n_errored,
+        num_expected=row.num_expected if result is None else result.n_expected,
+        score=score if result is None else result.score,
+    )

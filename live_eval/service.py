@@ -1,0 +1,277 @@
+"""The service: puts store, engines, evaluation, scheduler, ledger and sinks together, and runs.
+
+    ledger, store, graders, engines, sinks, channel  ->  coordinator.run()  ->  all of it undone
+
+It decides nothing and does nothing of its own. What is built is undone in the reverse order,
+also where building it half failed. SIGTERM or SIGINT once ends all jobs and then the service;
+twice ends it at once.
+
+    python -m live_eval.service CONFIG.json
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from live_eval.channel import ChannelServer, Connection, socket_path
+from live_eval.config import ServiceConfig
+from live_eval.coordinator.coordinator import Coordinator
+from live_eval.coordinator.evaluator import Evaluator
+from live_eval.coordinator.records import JobRecords
+from live_eval.engines.engine import EngineSpec
+from live_eval.engines.fingerprint import FingerprintBook
+from live_eval.engines.group import EngineGroup, GroupSettings
+from live_eval.errors import LiveEvalError, NoSuchVersion
+from live_eval.evaluation.datasets import load_eval_sets
+from live_eval.evaluation.grading_pool import GradingPool
+from live_eval.evaluation.rewards import make_grader
+from live_eval.processes import end_with_parent
+from live_eval.results.jsonl_sink import JsonlSink
+from live_eval.results.ledger import Ledger
+from live_eval.results.sinks import Sink, SinkPump
+from live_eval.results.wandb_sink import WandbSink, wandb_run_id
+from live_eval.rundir import SERVICE_SOCKET, RunDir
+from live_eval.scheduling.scheduler import Scheduler
+from live_eval.store.store import VersionStore
+from protocol.errors import UnknownMessage
+from protocol.messages import (
+    EngineEvent,
+    JobEvent,
+    JobsAccepted,
+    Message,
+    ServiceStatus,
+    StatusRequest,
+    StoreChanged,
+    SubmitCheckpoint,
+    Subscribe,
+    TrainingEnded,
+)
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.rewards import Grader
+
+logger = logging.getLogger(__name__)
+
+SINK_CLOSE_S = 60.0
+"""For sinks to take the last rows when the service ends; what is left waits in the ledger."""
+FINGERPRINTS = "fingerprint/"
+"""Prefix of the ledger's keys under which fingerprints are kept."""
+
+
+class Service:
+    """One service over one run directory."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._config = config
+        self._run_dir = RunDir(config.run_dir)
+        self._subscribers: set[Connection] = set()
+        self._coordinator: Coordinator | None = None
+        self._engine_states: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Serve until training has ended and everything due is evaluated, or until told to stop."""
+        async with AsyncExitStack() as stack:
+            coordinator = await self._build(stack)
+            self._coordinator = coordinator
+            self._on_signals(coordinator)
+            logger.info("serving %s", self._run_dir.root)
+            await coordinator.run()
+            logger.info("all is evaluated")
+
+    # --- wiring ---------------------------------------------------------------------------
+
+    async def _build(self, stack: AsyncExitStack) -> Coordinator:
+        config, run_dir = self._config, self._run_dir
+        run_dir.make()
+        eval_sets = load_eval_sets(config.datasets)
+        ledger = Ledger.open(run_dir.ledger, run_id=config.run_id)
+        stack.callback(ledger.close)
+        # Before the engines: whoever starts the service may ask how far it is.
+        await stack.enter_async_context(
+            ChannelServer(socket_path(run_dir.root, SERVICE_SOCKET), self._handle)
+        )
+        store = stack.enter_context(
+            VersionStore.open(
+                run_dir.store, max_bytes=config.store.max_bytes, keep_newest=config.store.keep_newest
+            )
+        )
+        graders = await self._graders(stack)
+        pump = self._start_sinks(stack, ledger)
+        group = await self._start_engines(stack, ledger)
+
+        def announce(event: JobEvent) -> None:
+            pump.wake()
+            self._tell(event)
+
+        records = JobRecords(
+            ledger,
+            num_expected={name: eval_set.num_expected for name, eval_set in eval_sets.items()},
+            announce=announce,
+            digest_of=lambda version: digest_of(store, version),
+        )
+        evaluator = Evaluator(
+            group=group,
+            store=store,
+            eval_sets=eval_sets,
+            graders=graders,
+            samples_dir=run_dir.samples,
+            limits=config.limits,
+        )
+        return Coordinator(
+            scheduler=Scheduler(config.scheduler),
+            config=config.scheduler,
+            store=store,
+            ledger=ledger,
+            records=records,
+            evaluator=evaluator,
+        )
+
+    async def _graders(self, stack: AsyncExitStack) -> dict[str, Grader]:
+        config = self._config
+        pool = GradingPool(num_workers=config.num_graders, deadline_s=config.reward_timeout_s)
+        await stack.enter_async_context(pool)
+        return {dataset.name: make_grader(dataset, pool) for dataset in config.datasets}
+
+    def _start_sinks(self, stack: AsyncExitStack, ledger: Ledger) -> SinkPump:
+        sinks: list[Sink] = [JsonlSink(self._run_dir.results_jsonl)]
+        if self._config.wandb is not None:
+            names = [dataset.name for dataset in self._config.datasets]
+            sinks.append(
+                WandbSink(
+                    self._config.wandb,
+                    run_id=wandb_run_id(ledger),
+                    datasets=names,
+                    log=self._run_dir.logs / "wandb.log",
+                )
+            )
+        pump = SinkPump(ledger, sinks)
+        pump.start()
+        stack.push_async_callback(asyncio.to_thread, pump.close, SINK_CLOSE_S)
+        return pump
+
+    async def _start_engines(self, stack: AsyncExitStack, ledger: Ledger) -> EngineGroup:
+        kept = {key: _vector(value) for key, value in ledger.under(FINGERPRINTS).items()}
+        book = FingerprintBook(kept, on_add=lambda key, vector: ledger.put(FINGERPRINTS + key, list(vector)))
+        group = EngineGroup(
+            engine_specs(self._config),
+            work_dir=self._run_dir.engines,
+            log_dir=self._run_dir.logs,
+            book=book,
+            settings=GroupSettings(allowed_absent=self._config.store.allowed_absent),
+            on_state=self._engine_changed,
+        )
+        stack.push_async_callback(group.close)
+        await group.start()
+        await group.wait_usable(group.settings.usable_timeout_s)
+        return group
+
+    def _on_signals(self, coordinator: Coordinator) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            coordinator.shutdown()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+
+    # --- what others ask and are told -----------------------------------------------------
+
+    async def _handle(self, message: Message, connection: Connection) -> Message | None:
+        if isinstance(message, Subscribe):
+            self._subscribers.add(connection)
+            return None
+        if isinstance(message, StatusRequest):
+            return self._status()
+        if self._coordinator is None:
+            raise LiveEvalError("the service is starting; ask again in some seconds")
+        match message:
+            case StoreChanged():
+                self._coordinator.poke()
+            case TrainingEnded():
+                self._coordinator.training_ended()
+            case SubmitCheckpoint():
+                job_ids = self._coordinator.submit_checkpoint(message.path, message.datasets)
+                return JobsAccepted(job_ids=job_ids)
+            case _:
+                raise UnknownMessage(f"{type(message).__name__} is no message to a service")
+        return None
+
+    def _status(self) -> ServiceStatus:
+        if self._coordinator is None:
+            return ServiceStatus(state="starting", engines=dict(self._engine_states))
+        status = self._coordinator.status()
+        return ServiceStatus(
+            state=status.state,
+            running=status.running,
+            waiting=status.waiting,
+            stable_version=status.stable_version,
+            num_finished=status.num_finished,
+            engines=dict(self._engine_states),
+        )
+
+    def _engine_changed(self, name: str, state: str, detail: str) -> None:
+        self._engine_states[name] = str(state)
+        self._tell(EngineEvent(engine=name, state=str(state), detail=detail[:1000]))
+
+    def _tell(self, event: JobEvent | EngineEvent) -> None:
+        self._subscribers = {each for each in self._subscribers if each.push(event)}
+
+
+def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
+    """One spec an engine: attached ones where addresses are given, else servers to launch."""
+    settings = config.engines
+    urls: tuple[str | None, ...] = settings.addresses or (None,) * settings.num_engines
+    return [
+        EngineSpec(
+            name=f"eval-{number}",
+            model_path=config.base,
+            device=settings.device,
+            dtype=settings.dtype,
+            tp_size=settings.tp_size,
+            extra_args=settings.extra_args,
+            url=url,
+        )
+        for number, url in enumerate(urls)
+    ]
+
+
+def digest_of(store: VersionStore, policy_version: int) -> str:
+    """The version's digest, empty where the store never knew it."""
+    try:
+        return store.get(policy_version).digest
+    except NoSuchVersion:
+        return ""
+
+
+def _vector(value: object) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise LiveEvalError(f"the ledger's fingerprint {value!r} is no list of numbers")
+    return tuple(float(number) for number in value)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the service of a configuration file; 0 when all was evaluated, 2 for a known error."""
+    logging.basicConfig(
+        level=os.environ.get("LIVE_EVAL_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    end_with_parent()
+    try:
+        asyncio.run(Service(ServiceConfig.load(Path(arguments[0]))).run())
+    except LiveEvalError as error:
+        logger.error("%s", error)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
