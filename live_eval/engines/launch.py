@@ -13,6 +13,7 @@ import getpass
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_S = 600.0
 """A small model on a CPU is up in 25 s; a large one on GPUs may compile and load for minutes."""
 POLL_INTERVAL_S = 0.2
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections, and at most 55,535: SGLang refuses to
+start if port + 10,000 is no port."""
 MAX_TMPDIR = 60
 """Longest temporary directory, in bytes, that leaves room for the name of a unix socket (107)."""
 
@@ -111,10 +115,14 @@ def launch_settings(
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody on `host` listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody on `host` listens on now, one of PORTS; EngineError if there is none."""
+    # Drawn at random: two services that start at one moment must not both take the first free one.
+    for port in random.sample(PORTS, min(200, len(PORTS))):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            return port
+    raise EngineError(f"no free port found on {host} between {PORTS.start} and {PORTS.stop}")
 
 
 class EngineProcess:

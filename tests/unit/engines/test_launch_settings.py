@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from live_eval.engines.embedded.settings import STUBS_DIR
 from live_eval.engines.launch import checkpoint_dtype, free_port, launch_settings
-from live_eval.errors import ConfigError
+from live_eval.errors import ConfigError, EngineError
 
 
 def checkpoint(path: Path, config: dict[str, object]) -> Path:
@@ -71,8 +72,21 @@ def test_a_checkpoint_without_dtype_or_config_is_refused(tmp_path: Path) -> None
         launch_settings(tmp_path)
 
 
-def test_free_ports_differ() -> None:
-    assert len({free_port() for _ in range(5)}) > 1
+def test_free_ports_differ_and_leave_room_for_those_that_sglang_derives() -> None:
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 10
+    assert all(1024 < port <= 65_535 - 10_000 for port in ports)
+
+
+def test_a_port_in_use_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(launch, "PORTS", range(port, port + 1))
+        with pytest.raises(EngineError, match="no free port"):
+            free_port()
+    assert free_port() == port
 
 
 def test_stand_ins_can_be_imported_and_never_compute() -> None:
