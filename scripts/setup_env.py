@@ -5,8 +5,8 @@ usage: scripts/setup.sh              .venv: torch, the real SGLang on a CPU, liv
        scripts/setup.sh --find X.Y   print the interpreter that would be used, exit 1 if there is none
 
 An environment is complete if its stamp says so; the stamp is written last and depends on the lock files,
-pyproject.toml and the place of the checkout. An installation that was cut short leaves no stamp but a mark,
-and starts afresh. Standard library only, and no syntax newer than Python 3.7.
+pyproject.toml, the names of the packages and the place of the checkout. An installation that was cut short
+leaves no stamp but a mark, and starts afresh. Standard library only, and no syntax newer than Python 3.7.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Environment:
         digest = hashlib.sha256()
         for path in [*self.locks, ROOT / "pyproject.toml"]:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        # An editable install knows the packages that were there when it was made.
+        digest.update(" ".join(sorted(init.parent.name for init in ROOT.glob("*/__init__.py"))).encode())
         return {"inputs": digest.hexdigest(), "place": str(self.path)}
 
     def read_stamp(self) -> dict[str, str]:
