@@ -114,11 +114,10 @@ class RunningEvaluation:
             stop = Stop(status=JobStatus.FAILED, reason=EndReason.VERSION_GONE, since=now)
             return self.stop(evaluation.unfinished, stop)
         # Nothing began, so the store dropped a waiting version just as its turn came.
-        told = [job.job_id for job in evaluation.in_hand]
+        left = [job for job in evaluation.unfinished if job.stop is None]
+        told = [job.job_id for job in left if job.handed_out]
         reason = EndReason.STORE_FULL
-        actions: list[Action] = [
-            end_job(evaluation, job, JobStatus.DROPPED, reason) for job in evaluation.unfinished
-        ]
+        actions: list[Action] = [end_job(evaluation, job, JobStatus.DROPPED, reason) for job in left]
         return [*actions, self._cancel(told, reason)] if told else actions
 
     def expire(self, *, now: float) -> list[Action]:

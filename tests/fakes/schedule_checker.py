@@ -67,6 +67,8 @@ class Record:
     reason: EndReason | None = None
     attempt: int = 1
     protected: bool = False
+    stop: EndReason | None = None
+    """The reason of the CancelRunning that named the job."""
 
     @property
     def version(self) -> int | None:
@@ -137,6 +139,8 @@ class ScheduleChecker:
     def crashed(self) -> None:
         """The service is gone; its ledger stays."""
         self.running = None
+        for record in self.records.values():
+            record.stop = None
         for jobs in [self._jobs_of(owner) for _, owner in self.pins]:
             if all(job.status.terminal for job in jobs):
                 self._count_cancel(jobs)
@@ -217,6 +221,9 @@ class ScheduleChecker:
             (running.evaluation, running.run) == (action.evaluation, action.run),
             f"{action} is not for {running.evaluation} run {running.run}",
         )
+        for name in action.job_ids:
+            self.require(self.records[name].stop is None, f"{name} is told to stop twice")
+            self.records[name].stop = action.reason
         if action.reason is R.NEWER_VERSION:
             self._check_cancel_for_newer(running.target, protected=running.protected)
 
@@ -238,6 +245,7 @@ class ScheduleChecker:
     def _retry(self, action: RetryJob) -> None:
         record = self.records[action.job_id]
         self.require(not record.status.terminal, f"{action.job_id} is retried after its end")
+        self.require(record.stop is None, f"{action.job_id} is retried though it was told to stop")
         self.require(action.attempt == record.attempt + 1, f"{action} after attempt {record.attempt}")
         record.status, record.attempt = S.WAITING, action.attempt
 
@@ -246,6 +254,8 @@ class ScheduleChecker:
         self.require(not record.status.terminal, f"{action.job_id} ends twice: {record.status}, {action}")
         self.require(action.reason in ALLOWED.get(action.status, set()), f"{action} makes no sense")
         self.require(action.attempt == record.attempt, f"{action} in attempt {record.attempt}")
+        obeys = record.stop is None or action.status is S.SUCCEEDED or action.reason is record.stop
+        self.require(obeys, f"{action} of a job told to stop for {record.stop}")
         if action.status is S.SUPERSEDED:
             self.require(self.config.on_update != "queue", f"{action.job_id} superseded under queue")
             if action.reason is R.NEWER_VERSION:

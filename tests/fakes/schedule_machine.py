@@ -6,7 +6,7 @@ is shut down, and what is left must drain.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fakes.eval_shell import STOPPED, SUCCEEDED, EvalShell, failed
 from hypothesis import strategies as st
@@ -16,6 +16,7 @@ from live_eval.reasons import EndReason, JobStatus
 from live_eval.targets import PolicyTarget
 
 if TYPE_CHECKING:
+    from live_eval.scheduling.actions import Action
     from live_eval.scheduling.reports import JobOutcome
 
 RUN_FAULTS = (
@@ -35,10 +36,11 @@ picks = st.integers(0, 10_000)
 class ScheduleMachine(RuleBasedStateMachine):
     """One run of a trainer, a store, engines and users."""
 
+    policies: ClassVar[tuple[str, ...]] = ("finish", "cancel", "queue")
     shell: EvalShell
 
     @initialize(
-        policy=st.sampled_from(["finish", "cancel", "queue"]),
+        policy=picks,
         interval=st.sampled_from([None, None, 1, 2, 3]),
         skip_first=st.booleans(),
         queue_size=st.integers(1, 3),
@@ -49,7 +51,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     )
     def begin(
         self,
-        policy: str,
+        policy: int,
         interval: int | None,
         skip_first: bool,
         queue_size: int,
@@ -59,7 +61,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         drain: float | None,
     ) -> None:
         self.shell = EvalShell(
-            on_update=policy,
+            on_update=self.policies[policy % len(self.policies)],
             interval=interval,
             skip_first=skip_first,
             queue_size=queue_size,
@@ -84,33 +86,16 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     # --- the trainer and the store --------------------------------------------------------
 
-    @rule(rollouts=st.integers(0, 3), late=st.sampled_from([False, False, False, True]))
-    def sync(self, rollouts: int, late: bool) -> None:
-        self.last_version += 1
-        self.weight_version += 1
-        self.rollouts += rollouts
-        first = self.weight_version == 1
-        target = PolicyTarget(
-            policy_version=self.last_version,
-            incarnation=self.incarnation,
-            weight_version=self.weight_version,
-            rollout_id=None if first or self.rollouts == 0 else self.rollouts - 1,
-        )
-        self.store[target.policy_version] = target
-        if late:
-            self.late.append(target)
-        else:
-            self._report(target)
+    @rule(rollouts=st.lists(st.integers(0, 3), min_size=1, max_size=4), late=st.integers(0, 15))
+    def syncs(self, rollouts: list[int], late: int) -> None:
+        for number, done in enumerate(rollouts):
+            self.rollouts += done
+            self._seal(late=number == late)
 
     @precondition(lambda self: self.late)
     @rule(pick=picks)
     def late_report(self, pick: int) -> None:
         self._report(self.late.pop(pick % len(self.late)))
-
-    @precondition(lambda self: self.reported)
-    @rule(pick=picks)
-    def repeated_report(self, pick: int) -> None:
-        self._report(self.reported[pick % len(self.reported)])
 
     @precondition(lambda self: self.store)
     @rule(pick=picks)
@@ -118,16 +103,16 @@ class ScheduleMachine(RuleBasedStateMachine):
         version = list(self.store)[pick % len(self.store)]
         del self.store[version]
         self._tell("version_dropped", version)
+        open_jobs = {job.job_id for job in self.shell.checker.open_jobs() if job.version == version}
+        left = open_jobs - set(self.shell.told_to_stop)
+        self.shell.checker.require(not left, f"{left} go on though their version is gone")
 
-    @rule()
-    def discarded_sync(self) -> None:
+    @rule(discarded=st.booleans())
+    def sync_begins(self, discarded: bool) -> None:
         self._tell("sync_began", self.last_version + 1)
-        self.last_version += 1
-        self._tell("sync_ended", self.last_version)
-
-    @rule()
-    def sync_begins(self) -> None:
-        self._tell("sync_began", self.last_version + 1)
+        if discarded:
+            self.last_version += 1
+            self._tell("sync_ended", self.last_version)
 
     @rule(back=st.integers(0, 4))
     def trainer_restarts(self, back: int) -> None:
@@ -140,12 +125,6 @@ class ScheduleMachine(RuleBasedStateMachine):
     def incarnation_ends(self) -> None:
         self.ended_incarnation = self.incarnation - 1
         self._tell("incarnation_ended", self.ended_incarnation)
-
-    @precondition(lambda self: not self.training_over)
-    @rule()
-    def training_ends(self) -> None:
-        self.training_over = True
-        self._tell("training_ended")
 
     # --- users ----------------------------------------------------------------------------
 
@@ -189,31 +168,31 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.shell.release(reason)
 
     @precondition(lambda self: self.shell.running)
-    @rule()
-    def run_completes(self) -> None:
-        self._note_run()
-        self.shell.complete()
+    @rule(times=st.integers(1, 3))
+    def runs_complete(self, times: int) -> None:
+        for _ in range(times):
+            if self.shell.running:
+                self._note_run()
+                self.shell.complete()
 
-    @precondition(lambda self: self.stale)
     @rule(pick=picks, outcome=st.sampled_from(OUTCOMES))
-    def stale_report(self, pick: int, outcome: JobOutcome) -> None:
-        name, attempt = self.stale[pick % len(self.stale)]
-        now = self.shell.now
-        if self.shell.in_hand.get(name) != attempt:
-            self.shell.take(self.shell.scheduler.job_started(name, attempt=attempt, now=now))
-            self.shell.take(self.shell.scheduler.job_finished(name, outcome, attempt=attempt, now=now))
-
-    @precondition(lambda self: self.past_runs)
-    @rule(pick=picks)
-    def stale_run_end(self, pick: int) -> None:
-        key, run = self.past_runs[pick % len(self.past_runs)]
-        present = self.shell.checker.running
-        if present is None or (present.evaluation, present.run) != (key, run):
-            self.shell.take(self.shell.scheduler.evaluation_ended(key, run=run, now=self.shell.now))
+    def events_come_again(self, pick: int, outcome: JobOutcome) -> None:
+        scheduler, now = self.shell.scheduler, self.shell.now
+        for target in self.reported:
+            self._changes_nothing(scheduler.version_sealed(target, now=now))
+        if self.stale:
+            self._report_again(*self.stale[pick % len(self.stale)], outcome)
+        for name, attempt in self.shell.in_hand.items():
+            if attempt > 1:
+                self._report_again(name, attempt - 1, outcome)
+        for key, run in self.past_runs:
+            present = self.shell.checker.running
+            if present is None or (present.evaluation, present.run) != (key, run):
+                self._changes_nothing(scheduler.evaluation_ended(key, run=run, now=now))
 
     # --- the service ----------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.0, 5.0, 50.0, 101.0]))
+    @rule(seconds=st.sampled_from([0.0, 5.0, 50.0, 101.0, 301.0]))
     def time_passes(self, seconds: float) -> None:
         self.shell.pass_time(seconds)
 
@@ -228,17 +207,21 @@ class ScheduleMachine(RuleBasedStateMachine):
         ]
         self.shell.restart(available=set(self.store), ended_incarnation=self.ended_incarnation)
         self.late.clear()
+        self.reported.clear()
         for version in sorted(self.store):
             self._report(self.store[version])
         if self.training_over:
             self._tell("training_ended")
 
-    @precondition(lambda self: self.last_version > 3)
-    @rule(really=st.integers(0, 9))
-    def shutdown(self, really: int) -> None:
-        if really == 0:
+    @precondition(lambda self: self.last_version > 1)
+    @rule(kind=st.integers(0, 5))
+    def the_end_begins(self, kind: int) -> None:
+        if kind == 0:
             self.cut_short = True
             self._tell("shutdown")
+        elif kind == 1:
+            self.training_over = True
+            self._tell("training_ended")
 
     # --- what must hold -------------------------------------------------------------------
 
@@ -292,6 +275,28 @@ class ScheduleMachine(RuleBasedStateMachine):
         judged = {job.version for job in self.shell.checker.records.values() if job.version is not None}
         return sorted(judged | set(self.shell.checker.not_due))
 
+    def _seal(self, *, late: bool) -> None:
+        self.last_version += 1
+        self.weight_version += 1
+        first = self.weight_version == 1
+        target = PolicyTarget(
+            policy_version=self.last_version,
+            incarnation=self.incarnation,
+            weight_version=self.weight_version,
+            rollout_id=None if first or self.rollouts == 0 else self.rollouts - 1,
+        )
+        self.store[target.policy_version] = target
+        if late:
+            self.late.append(target)
+        else:
+            self._report(target)
+
+    def _report_again(self, name: str, attempt: int, outcome: JobOutcome) -> None:
+        if self.shell.in_hand.get(name) != attempt:
+            scheduler, now = self.shell.scheduler, self.shell.now
+            self._changes_nothing(scheduler.job_started(name, attempt=attempt, now=now))
+            self._changes_nothing(scheduler.job_finished(name, outcome, attempt=attempt, now=now))
+
     def _report(self, target: PolicyTarget) -> None:
         was_finished = self.shell.checker.finished
         self.shell.take(self.shell.scheduler.version_sealed(target, now=self.shell.now))
@@ -301,6 +306,9 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def _tell(self, event: str, *args: object) -> None:
         self.shell.take(getattr(self.shell.scheduler, event)(*args, now=self.shell.now))
+
+    def _changes_nothing(self, answer: list[Action]) -> None:
+        self.shell.checker.require(answer == [], f"an event that is not new was answered by {answer}")
 
     def _note_run(self) -> None:
         run = self.shell.checker.running

@@ -271,3 +271,12 @@ def test_a_job_says_in_its_end_that_it_was_protected() -> None:
 def test_a_run_cannot_report_what_only_the_scheduler_decides(status: JobStatus) -> None:
     with pytest.raises(ValueError, match="a run cannot end as"):
         JobOutcome(status=status)
+
+
+def test_a_job_that_a_user_cancelled_stays_so_when_its_version_is_dropped() -> None:
+    shell = EvalShell(datasets=("a", "b"))
+    shell.seal(1)
+    shell.take(shell.scheduler.cancel("v1/a", now=0))
+    shell.take(shell.scheduler.version_dropped(1, now=0))
+    shell.release()
+    assert shell.ends == {"v1/a": "cancelled: user", "v1/b": "dropped: store_full"}
