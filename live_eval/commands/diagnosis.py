@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import util
-from pathlib import Path
 
 from live_eval.commands.machine import (
     GIB,
@@ -21,13 +20,13 @@ from live_eval.commands.machine import (
     shm_free,
     version_of,
 )
+from live_eval.engines.embedded.settings import STUBS_DIR
 
 NEEDS_MEMORY = 4 * GIB
 """Bytes that a small trainer and one embedded engine take together."""
 NEEDS_SHM = 2 * GIB
 """Below this much /dev/shm Ray's object store falls back to a slow directory."""
 TESTED_SGLANG = ("0.5.15.post1",)
-STUBS = Path(__file__).resolve().parent.parent / "engines" / "embedded" / "stubs"
 STAND_INS = ("sgl_kernel", "torchvision")
 
 CORE = {
@@ -175,12 +174,12 @@ def _engine_on_gpu(sglang: str, torch: Torch) -> Finding:
 
 def _engine_on_cpu(sglang: str) -> Finding:
     real = [name for name in STAND_INS if util.find_spec(name) is not None]
-    absent = [name for name in STAND_INS if name not in real and not (STUBS / name).is_dir()]
+    absent = [name for name in STAND_INS if name not in real and not (STUBS_DIR / name).is_dir()]
     linux = sys.platform == "linux" and platform.machine() == "x86_64"
     words = [f"{name}: {'the real one' if name in real else 'stand-in'}" for name in STAND_INS]
     fix = ""
     if absent:
-        fix = f"the stand-ins for {', '.join(absent)} are not in {STUBS}: install live-eval again"
+        fix = f"the stand-ins for {', '.join(absent)} are not in {STUBS_DIR}: install live-eval again"
     elif not linux:
         fix = "the CPU path is tested on x86-64 Linux only"
     elif sglang not in TESTED_SGLANG:

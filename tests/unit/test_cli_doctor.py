@@ -103,7 +103,7 @@ def test_an_absent_engine_package_is_named_with_what_to_do(absent: str) -> None:
 
 
 def test_stand_ins_that_are_gone_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(diagnosis, "STUBS", tmp_path)
+    monkeypatch.setattr(diagnosis, "STUBS_DIR", tmp_path)
     engine = by_name(judge_engines(ALL, CPU))["sglang on the CPU"]
     assert not engine.ok
     assert "sgl_kernel" in engine.fix

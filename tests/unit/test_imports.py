@@ -25,7 +25,7 @@ PURE = [
 
 LEAVES = {
     f"live_eval.{name}"
-    for name in ("errors", "reasons", "targets", "digests", "channel", "collective", "rundir")
+    for name in ("errors", "reasons", "targets", "digests", "channel", "collective", "rundir", "processes")
 }
 MIDDLE = {f"live_eval.{name}" for name in ("engines", "evaluation", "scheduling", "results", "subscriber")}
 TOP = {
