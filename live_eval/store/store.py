@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from live_eval.errors import ConfigError, CorruptVersion, NoSuchVersion, StoreError, VersionRefused
+from live_eval.errors import ConfigError, CorruptVersion, NoSuchVersion, StoreError, StoreFull, VersionRefused
 from live_eval.reasons import DiscardReason
 from live_eval.store.assembly import Assembly
 from live_eval.store.catalogue import Catalogue
@@ -66,6 +66,8 @@ class VersionStore:
         self._begin_lock = threading.Lock()
         self._staged: StagedVersion | None = None
         self._assembly: Assembly | None = None
+        self._owed: list[tuple[SyncBegin, str]] = []
+        """Syncs whose end could not be recorded, because the disk had no room even for that."""
 
     @classmethod
     def open(
@@ -139,6 +141,7 @@ class VersionStore:
             raise StoreError("this store was opened for reading, or is closed")
         with self._begin_lock:
             record = self._number(sync)
+            self._record_owed()
             if self._staged:
                 self._staged.discard(
                     DiscardReason.SUPERSEDED_BY_BEGIN, f"policy version {record.policy_version} began"
@@ -167,16 +170,18 @@ class VersionStore:
                 train_step=sync.train_step,
             )
         except VersionRefused as refusal:
-            self._catalogue.sync_refused(
-                incarnation_id=sync.incarnation_id,
-                weight_version=sync.weight_version,
-                rollout_id=sync.rollout_id,
-                train_step=sync.train_step,
-                reason=refusal.reason,
-                detail=refusal.detail,
-            )
+            self.sync_refused(sync, refusal.reason, refusal.detail)
+            raise
+        except StoreFull as error:
+            self._owed.append((sync, str(error)))
             raise
         return self._catalogue.get(version)
+
+    def _record_owed(self) -> None:
+        while self._owed:
+            sync, detail = self._owed[0]
+            self.sync_refused(sync, DiscardReason.STORE_FULL, detail)
+            self._owed.pop(0)
 
     def sync_refused(self, sync: SyncBegin, reason: DiscardReason, detail: str = "") -> None:
         """Record a sync that its receiver refused before `begin`."""

@@ -89,6 +89,7 @@ class StagedVersion:
         self._clock = clock
         self._lock = threading.RLock()
         self._state = StagedState.OPEN
+        self._verdict: tuple[DiscardReason, str] | None = None
         self._buckets: dict[tuple[str, int], _Bucket] = {}
         self._digests: dict[str, str] = {}
         self._shards: list[Shard] = []
@@ -213,6 +214,8 @@ class StagedVersion:
         with self._lock:
             if self._state is not StagedState.OPEN:
                 return
+            # Kept from the first call on: if it cannot be recorded now, a later call records it.
+            reason, detail = self._verdict = self._verdict or (reason, detail)
             self._flusher.shutdown(wait=True, cancel_futures=True)
             self._release()
             # Files first: a disk that is full has no room for the record before they are gone.
@@ -263,8 +266,9 @@ class StagedVersion:
     # --- helpers ------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._state is not StagedState.OPEN:
-            raise StoreError(f"policy version {self.policy_version} is {self._state.value} already")
+        if self._state is not StagedState.OPEN or self._verdict:
+            state = StagedState.DISCARDED if self._verdict else self._state
+            raise StoreError(f"policy version {self.policy_version} is {state.value} already")
 
     def _overhead(self) -> int:
         return self._base.side_bytes + BYTES_A_TENSOR * len(self._base.tensors) + BYTES_A_VERSION

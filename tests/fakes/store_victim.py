@@ -202,6 +202,9 @@ def run_full_disk(root: Path, base: Path) -> None:
         filler.unlink()
         seal_and_check(store, 40)
         store.verify(1)
+        # Each has its record all the same, once there was room for it.
+        assert sorted(discard.weight_version for discard in store.discarded()) == [2, 3, 4, *range(6, 40)]
+        assert {discard.reason for discard in store.discarded()} == {DiscardReason.STORE_FULL}
 
 
 def send_all(store: VersionStore, version: int) -> None:
