@@ -176,7 +176,7 @@ class RayRefPublisher:
         sync.slot = self._pool.take(deadline_s)
         self._waited_in_vain = sync.slot is None
         if sync.slot is None:
-            detail = f"an earlier sync was still being handed over after {deadline_s:g} s"
+            detail = f"no free staging slot: an earlier sync is still on its way (waited {deadline_s:g} s)"
             sync.fault = (DiscardReason.PUBLISHER_DEADLINE, detail)
 
     def _stage(self, sync: _OpenSync, slot: StagingSlot, tensors: Sequence[NamedTensor]) -> None:

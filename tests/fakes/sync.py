@@ -14,6 +14,7 @@ from protocol.dtypes import DTYPES
 from protocol.messages import BucketHeader, SourceDone, SyncBegin, SyncCommit, TensorMeta
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 EMBED = TensorMeta("model.embed_tokens.weight", "float32", (8, 4))
@@ -73,11 +74,11 @@ def commit(of: SyncBegin, weight_version: int | None = None) -> SyncCommit:
     )
 
 
-def write_base(path: Path, *, tied: bool = False) -> BaseCheckpoint:
-    """The model as a checkpoint of zeros, read back."""
+def write_base(path: Path, *, tied: bool = False, tensors: Sequence[TensorMeta] = ()) -> BaseCheckpoint:
+    """The model, or these tensors, as a checkpoint of zeros, read back."""
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps({"model_type": "tiny", "tie_word_embeddings": tied}))
-    tensors = MODEL if tied else (*MODEL, HEAD)
+    tensors = tensors or (MODEL if tied else (*MODEL, HEAD))
     entries, end = {}, 0
     for tensor in tensors:
         begin, end = end, end + tensor.num_bytes
