@@ -3,6 +3,7 @@
 Owns the rules that the database itself enforces, so that no caller can break them:
 - a job begins as waiting and reaches exactly one terminal state;
 - a result exists if and only if its job is terminal, and has the job's identity and status;
+- a result has a score only if its job succeeded;
 - results, transitions and outbox rows are written once and never changed or deleted;
 - every change of state has a transition row, every result an outbox row, in the same transaction.
 
@@ -91,7 +92,8 @@ CREATE TABLE results (
     requested_at REAL NOT NULL,
     started_at REAL,
     finished_at REAL NOT NULL,
-    samples_path TEXT NOT NULL
+    samples_path TEXT NOT NULL,
+    CHECK (status = 'succeeded' OR (score IS NULL AND metrics = '{{}}'))
 ) STRICT;
 
 CREATE TABLE outbox (
@@ -217,7 +219,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     Raises LedgerError if there is no file, it is no ledger, or is of another schema version.
     """
     if not path.is_file():
-        raise LedgerError(f"no ledger at {path}: give the directory that a run was started with (--out)")
+        raise LedgerError(f"no ledger at {path}: give the --out directory of a run")
     try:
         return _open_reader(path, "mode=ro")
     except sqlite3.OperationalError as error:

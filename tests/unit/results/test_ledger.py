@@ -146,6 +146,9 @@ def test_a_result_never_changes(ledger: Ledger, statement: str) -> None:
         {"score": math.nan},
         {"score": math.inf},
         {"metrics": {"mean": math.nan}},
+        {"partial": {"mean": math.inf}},
+        {"score": 0.5},
+        {"metrics": {"mean": 0.5}},
     ],
 )
 def test_a_result_that_does_not_fit_its_job_is_refused(ledger: Ledger, changes: dict[str, object]) -> None:
@@ -156,6 +159,20 @@ def test_a_result_that_does_not_fit_its_job_is_refused(ledger: Ledger, changes: 
         ledger.finish(msgspec.structs.replace(good, **changes))
     assert ledger.results() == [] and ledger.outbox() == []
     assert ledger.job("v7/rev").status is JobStatus.RUNNING
+
+
+def test_what_an_unfinished_job_measured_is_kept_apart_from_scores(ledger: Ledger) -> None:
+    ledger.create_jobs(V7, ["rev"], now=2.0)
+    ledger.start("v7/rev", now=3.0)
+    result = msgspec.structs.replace(
+        ledger.outcome("v7/rev", status="cancelled", reason="newer_version", now=4.0),
+        partial={"score": 0.25},
+        detail="a newer version is due",
+        n_scored=3,
+    )
+    ledger.finish(result)
+    assert ledger.result("v7/rev") == result
+    assert (result.score, result.metrics) == (None, {})
 
 
 def test_a_job_that_never_ran_cannot_succeed_but_can_end(ledger: Ledger) -> None:
