@@ -72,7 +72,7 @@ def test_a_server_that_is_too_slow_costs_the_timeout_and_no_more(
         before = time.monotonic()
         with pytest.raises(TransportError, match=r"no answer within 0\.2 s"):
             client.request(StatusRequest(), timeout_s=0.2)
-        assert 0.15 < time.monotonic() - before < 0.7
+        assert 0.15 < time.monotonic() - before < 0.9
 
 
 def test_a_request_larger_than_a_frozen_server_takes_is_given_up_in_time(path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_request_larger_than_a_frozen_server_takes_is_given_up_in_time(path: P
             message = SyncCommit(sync_id="x" * 60_000, weight_version=1)
             for _ in range(20):
                 client.request(message, timeout_s=0.2)
-        assert time.monotonic() - before < 1.0
+        assert time.monotonic() - before < 2.0
 
 
 BROKEN_ANSWERS = {
@@ -207,7 +207,7 @@ def test_notify_to_a_frozen_server_with_a_full_queue_returns_in_time(path: Path)
         for _ in range(5):
             before = time.monotonic()
             results.append(notify(path, StoreChanged()))
-            assert time.monotonic() - before < 0.15  # 50 ms, and what a busy machine adds
+            assert time.monotonic() - before < 0.4  # 50 ms, and what a busy machine adds
         assert not results[-1]
 
 
@@ -217,4 +217,4 @@ def test_notify_of_more_than_a_frozen_server_takes_returns_in_time(path: Path) -
     with raw_server(path):
         before = time.monotonic()
         assert not notify(path, jobs)
-        assert time.monotonic() - before < 0.3
+        assert time.monotonic() - before < 0.6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -191,12 +192,18 @@ async def test_a_peer_that_reads_no_answers_loses_its_connection(path: Path) -> 
     async def talk(message: Message, connection: Connection) -> Message | None:
         return ErrorReply(code="x", message="y" * 60_000)
 
-    async with ChannelServer(path, talk, send_timeout_s=0.2), await RawPeer.connect(path) as peer:
-        peer.send(*[StatusRequest()] * 200)
-        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, timeout_s=5.0)
-        async with await RawPeer.connect(path) as other:
-            other.send(StatusRequest())
-            assert isinstance(await other.receive(), ErrorReply)
+    def num_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async with ChannelServer(path, talk, send_timeout_s=0.2):
+        before = num_open()
+        async with await RawPeer.connect(path) as peer:
+            peer.send(*[StatusRequest()] * 200)
+            await until(lambda: num_open() == before + 2)
+            await until(lambda: num_open() == before + 1)  # the peer's end; the server's is closed
+            async with await RawPeer.connect(path) as other:
+                other.send(StatusRequest())
+                assert isinstance(await other.receive(), ErrorReply)
 
 
 async def test_a_peer_that_leaves_during_its_request_harms_nobody(
