@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import re
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import IO
 
@@ -20,12 +20,13 @@ from live_eval.evaluation.sample import Sample
 logger = logging.getLogger(__name__)
 
 _ESCAPED = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
-_FIELDS = frozenset(field.name for field in fields(Sample))
+_FIELDS = tuple(field.name for field in fields(Sample))
 
 
 def encode_sample(sample: Sample) -> bytes:
     """One line, its `\\n` included."""
-    text = json.dumps(asdict(sample), ensure_ascii=False, allow_nan=False)
+    record = {name: getattr(sample, name) for name in _FIELDS}
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode() + b"\n"
 
 

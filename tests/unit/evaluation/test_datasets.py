@@ -34,6 +34,11 @@ def test_lines_are_split_at_newlines_only(tmp_path: Path) -> None:
     assert [r.prompt for r in loaded.rows] == [prompt, "q"]
 
 
+def test_a_carriage_return_alone_ends_no_line(tmp_path: Path) -> None:
+    loaded = load(tmp_path, b'{"prompt": "a",\r"label": "l"}\r\n' + row("b"))
+    assert [(r.prompt, r.line) for r in loaded.rows] == [("a", 1), ("b", 2)]
+
+
 def test_a_byte_order_mark_crlf_blank_lines_and_a_missing_last_newline_are_accepted(tmp_path: Path) -> None:
     data = b"\xef\xbb\xbf" + row("a") + b"\r\n\r\n  \n" + row("b") + b"\r\n\n" + row("c")
     loaded = load(tmp_path, data)

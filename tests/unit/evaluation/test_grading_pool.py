@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,7 +35,12 @@ def sample(label: Any = "x", response: str = "x", **changes: Any) -> RewardSampl
 
 
 def workers() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "grading_worker" in " ".join(p.cmdline())]
+    found = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # gone meanwhile, or dead and not reaped yet
+            if "grading_worker" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize("function", ["equal", "equal_async", "uses_alarm"])

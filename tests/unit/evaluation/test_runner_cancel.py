@@ -14,7 +14,7 @@ from fakes.source import FakeGeneration, FakeSource, dies
 from live_eval.errors import EngineDied
 from live_eval.evaluation.datasets import EvalRow
 from live_eval.evaluation.grading_pool import GradingPool
-from live_eval.evaluation.job import RunLimits, SampleCounts
+from live_eval.evaluation.job import Progress, RunLimits, SampleCounts
 from live_eval.evaluation.rewards import FunctionGrader
 from live_eval.evaluation.runner import JobRun
 from live_eval.evaluation.sample_log import read_samples
@@ -34,7 +34,8 @@ def holding_source(**changes: Any) -> FakeSource:
 
 async def test_cancel_aborts_and_keeps_what_is_scored_apart(make_run: MakeRun) -> None:
     source = holding_source()
-    run = make_run(source, limits=LIMITS)
+    seen: list[Progress] = []
+    run = make_run(source, limits=LIMITS, on_progress=seen.append)
     waiting = asyncio.create_task(run.result())
     await source.held.wait()
     run.cancel(EndReason.NEWER_VERSION, "version 8 is there")
@@ -49,6 +50,7 @@ async def test_cancel_aborts_and_keeps_what_is_scored_apart(make_run: MakeRun) -
     assert samples["r3"].error == "aborted by the engine"
     assert (samples["r9"].error, samples["r9"].attempt) == ("the job ended before: newer_version", 0)
     assert run.outcome is outcome
+    assert [progress.num_done for progress in seen][-1] == 3, "aborted samples are not progress"
 
 
 @pytest.mark.parametrize(

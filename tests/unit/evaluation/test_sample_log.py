@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,22 @@ def test_an_interrupted_runs_file_is_replaced(tmp_path: Path) -> None:
     path.write_bytes(b"old")
     SampleLog(path).close()
     assert path.read_bytes() == b""
+
+
+def test_closing_puts_all_samples_and_the_files_name_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        info = os.fstat(descriptor)
+        synced.append(-1 if stat.S_ISDIR(info.st_mode) else info.st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    log = SampleLog(tmp_path / "v7" / "set.jsonl")
+    log.append(sample())
+    log.close()
+    assert synced == [len(encode_sample(sample())), -1, -1]
 
 
 def test_sample_files_of_different_jobs_and_attempts_differ() -> None:
