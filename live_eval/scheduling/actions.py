@@ -27,6 +27,8 @@ class Trigger(StrEnum):
     LAST = "last"
     """The newest version when training ended."""
     CHECKPOINT = "checkpoint"
+    RESTORED = "restored"
+    """A job that an unfinished evaluation lacked when the service was started again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

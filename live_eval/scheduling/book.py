@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from live_eval.scheduling.actions import Action, NewJob, Pin, Unpin
+from live_eval.scheduling.actions import Action, NewJob, Pin, Trigger, Unpin
+from live_eval.scheduling.due import Due
 from live_eval.scheduling.jobs import Evaluation, Job
 from live_eval.scheduling.running import end_job
 from live_eval.targets import Target, job_id
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from live_eval.reasons import EndReason, JobStatus
-    from live_eval.scheduling.due import Due
 
 
 class Book:
@@ -45,22 +45,17 @@ class Book:
 
     def make(self, target: Target, due: Due, datasets: Sequence[str], actions: list[Action]) -> Evaluation:
         """Make the evaluation of `target` with a job a dataset, and pin its version."""
-        jobs = [Job(job_id=job_id(target, name), dataset=name) for name in datasets]
-        evaluation = Evaluation(target=target, jobs=jobs)
-        actions += [
-            NewJob(
-                job_id=job.job_id,
-                evaluation=evaluation.key,
-                target=target,
-                dataset=job.dataset,
-                trigger=due.trigger,
-                due_rollout=due.due_rollout,
-            )
-            for job in jobs
-        ]
+        evaluation = Evaluation(target=target)
+        self._add_jobs(evaluation, due, datasets, actions)
         self.remember(evaluation)
         self.open(evaluation, actions)
         return evaluation
+
+    def complete(self, evaluation: Evaluation, datasets: Sequence[str], actions: list[Action]) -> None:
+        """Make the jobs that an open evaluation lacks for some of `datasets`."""
+        present = {job.dataset for job in evaluation.jobs}
+        missing = [name for name in datasets if name not in present]
+        self._add_jobs(evaluation, Due(trigger=Trigger.RESTORED), missing, actions)
 
     def remember(self, evaluation: Evaluation) -> None:
         """The target has had its evaluation."""
@@ -72,6 +67,24 @@ class Book:
             self._open[job.job_id] = (evaluation, job)
         if evaluation.policy_version is not None:
             self.pin(evaluation.policy_version, evaluation.key, actions)
+
+    def _add_jobs(
+        self, evaluation: Evaluation, due: Due, datasets: Sequence[str], actions: list[Action]
+    ) -> None:
+        for dataset in datasets:
+            job = Job(job_id=job_id(evaluation.target, dataset), dataset=dataset)
+            evaluation.jobs.append(job)
+            self._open[job.job_id] = (evaluation, job)
+            actions.append(
+                NewJob(
+                    job_id=job.job_id,
+                    evaluation=evaluation.key,
+                    target=evaluation.target,
+                    dataset=dataset,
+                    trigger=due.trigger,
+                    due_rollout=due.due_rollout,
+                )
+            )
 
     def end_unfinished(
         self, evaluation: Evaluation, status: JobStatus, reason: EndReason, actions: list[Action]

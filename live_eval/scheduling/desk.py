@@ -121,9 +121,17 @@ class Desk:
             return
         self.book.open(evaluation, actions)
         for job in evaluation.unfinished:
-            if job.status is JobStatus.RUNNING:
+            if job.dataset not in self._config.datasets:
+                actions.append(end_job(evaluation, job, JobStatus.FAILED, EndReason.NO_DATA))
+            elif job.status is JobStatus.RUNNING:
                 actions.append(retry_job(evaluation, job, EndReason.SERVICE_RESTARTED))
-        self._backlog.add(evaluation)
+        if version is not None:
+            # The service may have died between the first and the last job that it made.
+            self.book.complete(evaluation, self._config.datasets, actions)
+        if evaluation.unfinished:
+            self._backlog.add(evaluation)
+        else:
+            self.book.close(evaluation, actions)
 
     # --- evaluations go without running ---------------------------------------------------
 

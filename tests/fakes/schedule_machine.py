@@ -199,6 +199,22 @@ class ScheduleMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.shell.checker.finished and not self.cut_short)
     @rule()
     def service_restarts(self) -> None:
+        self._restart()
+
+    @precondition(lambda self: not self.shell.checker.finished and not self.cut_short)
+    @rule(seals=st.booleans(), pick=picks)
+    def service_dies_between_two_actions(self, seals: bool, pick: int) -> None:
+        scheduler, now = self.shell.scheduler, self.shell.now
+        run = self.shell.checker.running
+        if seals or run is None:
+            answer = scheduler.version_sealed(self._make_version(), now=now)
+        else:
+            self.shell.checker.released()
+            answer = scheduler.evaluation_ended(run.evaluation, run=run.run, now=now)
+        self.shell.take(answer[: pick % (len(answer) + 1)])
+        self._restart()
+
+    def _restart(self) -> None:
         self.stale.clear()
         self.past_runs.clear()
         # Nothing tells a new service of a version that was not due and is not in the store.
@@ -275,7 +291,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         judged = {job.version for job in self.shell.checker.records.values() if job.version is not None}
         return sorted(judged | set(self.shell.checker.not_due))
 
-    def _seal(self, *, late: bool) -> None:
+    def _make_version(self) -> PolicyTarget:
         self.last_version += 1
         self.weight_version += 1
         first = self.weight_version == 1
@@ -286,6 +302,10 @@ class ScheduleMachine(RuleBasedStateMachine):
             rollout_id=None if first or self.rollouts == 0 else self.rollouts - 1,
         )
         self.store[target.policy_version] = target
+        return target
+
+    def _seal(self, *, late: bool) -> None:
+        target = self._make_version()
         if late:
             self.late.append(target)
         else:

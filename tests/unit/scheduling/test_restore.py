@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes.eval_shell import EvalShell, failed
 
@@ -168,3 +170,30 @@ def test_restore_of_nothing_is_a_start() -> None:
     assert shell.restart(available=()) == []
     shell.seal(1)
     assert shell.running == "v1"
+
+
+def test_a_job_that_was_not_made_before_the_end_of_the_service_is_made() -> None:
+    shell = EvalShell(datasets=("a", "b"))
+    shell.seal(1)
+    del shell.checker.records["v1/b"]
+    shell.checker.runs.clear()
+    shell.restart(available={1})
+    assert shell.in_hand == {"v1/a": 1, "v1/b": 1}
+    assert shell.triggers["v1"] == "restored"
+
+
+def test_a_dataset_that_is_not_configured_any_more_has_no_data() -> None:
+    shell = EvalShell(datasets=("a", "b"), on_update="queue")
+    shell.seal(1)
+    shell.seal(2)
+    shell.submit(1, "b")
+    shell.config = replace(shell.config, datasets=("a",))
+    shell.restart(available={1, 2})
+    shell.complete_all()
+    assert shell.ends == {
+        "v1/a": "succeeded: completed",
+        "v1/b": "failed: no_data",
+        "v2/a": "succeeded: completed",
+        "v2/b": "failed: no_data",
+        "c1/b": "failed: no_data",
+    }
