@@ -107,6 +107,8 @@ class JobOutcomeDetail:
     """Distinct weight labels on the answers, sorted."""
     num_engine_retries: int = 0
     """How often the engines were pinned again in the middle of this job."""
+    source_aborted: bool = False
+    """Whether the source was told to abort: it answers nothing more before its target is pinned again."""
     samples_path: str = ""
     started_at: float = 0.0
     """Seconds since the epoch."""

@@ -70,6 +70,7 @@ class JobRun:
         self._limits = limits or RunLimits()
         self._clock = clock
         self._started_at = 0.0
+        self._source_aborted = False
         self._stop = StopSignal()
         self._task: asyncio.Task[JobOutcomeDetail] | None = None
         self._outcome: JobOutcomeDetail | None = None
@@ -153,6 +154,7 @@ class JobRun:
     async def _halt(self, work: asyncio.Task[None]) -> None:
         # Abort first: calls in flight then end by themselves, with what they have, and no loop sends
         # another. Grace comes after it, for answers that only lack their reward.
+        self._source_aborted = True
         try:
             async with asyncio.timeout(self._limits.abort_timeout_s):
                 await self._source.abort()
@@ -222,6 +224,7 @@ class JobRun:
             withheld=ending.reason == EndReason.LOW_COVERAGE,
             engine_labels=tuple(sorted(asker.labels)),
             num_engine_retries=asker.num_repins,
+            source_aborted=self._source_aborted,
             samples_path=str(self._spec.samples_path),
             started_at=self._started_at,
             finished_at=self._clock(),

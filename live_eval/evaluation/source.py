@@ -84,5 +84,8 @@ class SampleSource(Protocol):
         ...
 
     async def abort(self) -> None:
-        """End all requests in flight: their generate() returns answers that finished by `abort`."""
+        """End all requests in flight: their generate() returns answers that finished by `abort`.
+
+        Later requests may be answered so too, until the target is pinned anew.
+        """
         ...

@@ -55,6 +55,7 @@ async def test_all_samples_are_asked_scored_and_saved(make_run: MakeRun) -> None
     assert outcome.counts == SampleCounts(n_expected=10, n_scored=10, n_errored=0, n_aborted=0)
     assert outcome.engine_labels == ("7",)
     assert (outcome.partial, outcome.withheld, outcome.detail) == ({}, False, "")
+    assert not outcome.source_aborted
     assert 0 < outcome.started_at <= outcome.finished_at
     samples = saved(run)
     assert samples["r3", 0] == Sample(

@@ -49,6 +49,7 @@ async def test_cancel_aborts_and_keeps_what_is_scored_apart(make_run: MakeRun) -
     assert len(samples) == 10
     assert samples["r3"].error == "aborted by the engine"
     assert (samples["r9"].error, samples["r9"].attempt) == ("the job ended before: newer_version", 0)
+    assert outcome.source_aborted
     assert run.outcome is outcome
     assert [progress.num_done for progress in seen][-1] == 3, "aborted samples are not progress"
 
