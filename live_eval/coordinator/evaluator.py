@@ -100,20 +100,18 @@ class Evaluator:
         self._stops = {}
         lease = await self._group.lease(evaluation.evaluation)
         try:
-            if self._all_stopped(evaluation):
-                return RunEnd()
-            end = await self._pin(lease, evaluation)
-            if end is not None:
-                return end
+            pinned = False
             for job in evaluation.jobs:
-                if job.job_id not in self._stops:
-                    await self._run_job(lease, job, reports)
+                if not pinned and job.job_id not in self._stops:
+                    if (end := await self._pin(lease, evaluation)) is not None:
+                        return end
+                    pinned = True
+                if job.job_id not in self._stops:  # it may have been stopped during the load
+                    aborted = await self._run_job(lease, job, reports)
+                    pinned = not aborted  # after an abort engines serve only what is pinned anew
             return RunEnd()
         finally:
             await lease.release()
-
-    def _all_stopped(self, evaluation: RunEvaluation) -> bool:
-        return all(job.job_id in self._stops for job in evaluation.jobs)
 
     async def _pin(self, lease: Lease, evaluation: RunEvaluation) -> RunEnd | None:
         """Load and prove the target; None if it worked, else why not."""
@@ -144,7 +142,8 @@ class Evaluator:
             verify=lambda: void(self._store.verify(version)),
         )
 
-    async def _run_job(self, lease: Lease, job: RunJob, reports: Reports) -> None:
+    async def _run_job(self, lease: Lease, job: RunJob, reports: Reports) -> bool:
+        """Run one job and report it; whether its requests had to be aborted."""
         spec = JobSpec(
             job_id=job.job_id,
             target=job.target,
@@ -163,9 +162,11 @@ class Evaluator:
         reports.job_started(job)
         self._current = (job.job_id, run)
         try:
-            reports.job_finished(job, await run.result())
+            detail = await run.result()
         finally:
             self._current = None
+        reports.job_finished(job, detail)
+        return detail.source_aborted
 
 
 def label_of(target: Target) -> str:

@@ -166,7 +166,7 @@ class JobRecords:
             detail=measured.explanation,
             score=detail.score if succeeded else None,
             metrics=detail.metrics if succeeded else {},
-            partial={} if succeeded else detail.partial or detail.metrics,
+            partial=detail.partial,
             n_expected=detail.counts.n_expected,
             n_scored=detail.counts.n_scored,
             n_errored=detail.counts.n_errored,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from live_eval.demo.model import make_tokenizer
+from live_eval.demo.model import EOS_ID, PAD_ID, make_tokenizer
 from live_eval.demo.tasks import training_examples
 
 BATCH_SIZE = 128
@@ -54,13 +54,12 @@ class Learner:
 
     def _batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(input ids, labels), both int64 [BATCH_SIZE, T]; loss on answer and <eos> only."""
-        pad, eos = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
         rows = []
         for prompt, answer in islice(self._examples, BATCH_SIZE):
-            ids = self.tokenizer.encode(prompt), [*self.tokenizer.encode(answer), eos]
+            ids = self.tokenizer.encode(prompt), [*self.tokenizer.encode(answer), EOS_ID]
             rows.append(ids)
         width = max(len(prompt) + len(answer) for prompt, answer in rows)
-        input_ids = torch.full((len(rows), width), pad, dtype=torch.int64)
+        input_ids = torch.full((len(rows), width), PAD_ID, dtype=torch.int64)
         labels = torch.full((len(rows), width), IGNORED, dtype=torch.int64)
         for row, (prompt, answer) in enumerate(rows):
             end = len(prompt) + len(answer)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 EOS = "<eos>"
 PAD = "<pad>"
+EOS_ID = 256
+PAD_ID = 257
+"""Behind the 256 bytes."""
 VOCAB_SIZE = 320
 """256 bytes, two special tokens, padded to a multiple of 64 as engines do."""
 MAX_TOKENS = 64
@@ -26,7 +29,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
     vocab = {symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    vocab |= {EOS: 256, PAD: 257}
+    vocab |= {EOS: EOS_ID, PAD: PAD_ID}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
@@ -48,14 +51,17 @@ def make_model(seed: int) -> Qwen2ForCausalLM:
         num_key_value_heads=2,
         max_position_embeddings=512,
         tie_word_embeddings=False,
-        eos_token_id=256,
-        pad_token_id=257,
+        eos_token_id=EOS_ID,
+        pad_token_id=PAD_ID,
         bos_token_id=None,
     )
-    return Qwen2ForCausalLM(config).to(torch.float32)
+    return Qwen2ForCausalLM(config)  # torch's default dtype is float32
 
 
 def write_base(path: Path, *, seed: int) -> None:
     """Write the untrained model and its tokenizer as a Hugging Face checkpoint."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # a bar for one small file would only break up the demo's own lines
     make_model(seed).save_pretrained(path)
     make_tokenizer().save_pretrained(path)

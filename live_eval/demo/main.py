@@ -1,0 +1,79 @@
+"""`live-eval demo`: prepares a run, drives it, and shows what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from live_eval.demo.driver import DemoDriver
+from live_eval.demo.plan import DemoOptions, prepare
+from live_eval.demo.report import demo_report, num_scored, unfinished_jobs
+from live_eval.demo.view import DemoView
+from live_eval.results.plot import plot_scores
+from live_eval.results.reader import LedgerReader
+from live_eval.results.tables import show_results
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from live_eval.rundir import RunDir
+
+QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+"""For this process and its children: no hub, no warnings about forks."""
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    """Run the demo of a parsed command line; 0 if every job ended and some have a score."""
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    os.environ |= {**QUIET, **os.environ}
+    options = DemoOptions.of(args)
+    view = DemoView(Console())
+    began = time.monotonic()
+    view.say(f"preparing {options.out}: an untrained model and two held-out eval sets")
+    run_dir = prepare(options)
+    run_id = f"demo-{uuid.uuid4().hex[:8]}"
+    with view.live():
+        try:
+            asyncio.run(DemoDriver(options, run_dir, view, run_id=run_id).run())
+        except asyncio.CancelledError:  # SIGTERM; everything has been ended
+            return 143
+    view.say(f"done in {time.monotonic() - began:.0f} s")
+    return _show(options, run_dir, view.console)
+
+
+def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
+    with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+        show_results(ledger, console)
+        plot_scores(ledger.results(), run_dir.plot, title=f"live-eval demo, {options.on_update}")
+    wandb_dir = newest_wandb_run(run_dir)
+    if options.json_file is not None:
+        report = demo_report(run_dir, wandb_dir=wandb_dir)
+        options.json_file.parent.mkdir(parents=True, exist_ok=True)
+        options.json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    for what, path in (
+        ("results", run_dir.ledger),
+        ("as JSON lines", run_dir.results_jsonl),
+        ("samples", run_dir.samples),
+        ("versions", run_dir.store / "versions"),
+        ("plot", run_dir.plot),
+        ("W&B (offline)", wandb_dir),
+        ("this report", options.json_file),
+    ):
+        if path is not None:
+            console.print(f"  {what:<14} {path}", soft_wrap=True, highlight=False)
+    console.print(f"Look again: live-eval results {run_dir.root}", soft_wrap=True, highlight=False)
+    return 0 if num_scored(run_dir) and not unfinished_jobs(run_dir) else 1
+
+
+def newest_wandb_run(run_dir: RunDir) -> Path | None:
+    """The newest offline run's directory, None if W&B wrote none."""
+    runs = sorted((run_dir.wandb / "wandb").glob("offline-run-*"))
+    return runs[-1] if runs else None

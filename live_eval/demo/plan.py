@@ -1,0 +1,148 @@
+"""What a demo run is made of: its options, and the configurations that follow from them.
+
+Values and files only; nothing here starts a process.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
+from live_eval.demo.model import write_base
+from live_eval.demo.tasks import TASKS, write_eval_set
+from live_eval.errors import ConfigError
+from live_eval.evaluation.datasets import EvalSetConfig
+from live_eval.evaluation.job import RunLimits
+from live_eval.evaluation.sampling import SamplingParams
+from live_eval.results.wandb_sink import WandbConfig
+from live_eval.rundir import RunDir
+from live_eval.scheduling.config import OnUpdate, SchedulerConfig
+from live_eval.store.checkpoint import check_complete
+
+if TYPE_CHECKING:
+    import argparse
+
+MARKER = ".live-eval-demo"
+"""File by which a directory is known as a demo's own, which another demo may replace."""
+STEPS_PER_ROUND = 34
+"""With ten versions the model has learnt both tasks by the last one."""
+NUM_ROWS = 64
+"""Prompts of each eval set."""
+MAX_NEW_TOKENS = 8
+SAMPLED_TEMPERATURE = 0.6
+"""For several answers a prompt; a single one is greedy."""
+MAX_STORE_BYTES = 1 << 30
+CALLS_PER_ENGINE = 2
+"""The second call fills the engine's batch while the first waits for its longest answer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoOptions:
+    """What the user chose."""
+
+    out: Path
+    num_versions: int
+    seed: int
+    transport: Literal["nccl", "ray"]
+    on_update: OnUpdate
+    interval: int
+    num_samples: int
+    checkpoints: tuple[Path, ...]
+    num_engines: int
+    json_file: Path | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> DemoOptions:
+        """The options of a parsed `live-eval demo` command line."""
+        return cls(
+            out=Path(args.out),
+            num_versions=args.versions,
+            seed=args.seed,
+            transport=args.transport,
+            on_update=args.eval_on_update,
+            interval=args.eval_interval,
+            num_samples=args.n_samples_per_eval_prompt,
+            checkpoints=tuple(Path(path) for path in args.eval_checkpoint),
+            num_engines=args.engines,
+            json_file=Path(args.json) if args.json else None,
+        )
+
+
+def prepare(options: DemoOptions) -> RunDir:
+    """Make the run directory with the untrained model and the eval sets in it.
+
+    ConfigError if the directory holds something that no demo made; CorruptVersion if a checkpoint
+    to evaluate is none. Nothing has been touched then.
+    """
+    for path in options.checkpoints:
+        check_complete(path)
+    run_dir = RunDir(options.out)
+    _clear(run_dir.root)
+    run_dir.make()
+    (run_dir.root / MARKER).touch()
+    write_base(run_dir.base, seed=options.seed)
+    for task in TASKS:
+        write_eval_set(task, _data_file(run_dir, task.name), num_rows=NUM_ROWS, seed=options.seed)
+    return run_dir
+
+
+def service_config(options: DemoOptions, run_dir: RunDir, run_id: str) -> ServiceConfig:
+    """The service of this run."""
+    return ServiceConfig(
+        run_id=run_id,
+        run_dir=run_dir.root,
+        base=run_dir.base,
+        datasets=tuple(_eval_set(options, run_dir, task.name) for task in TASKS),
+        scheduler=SchedulerConfig(
+            datasets=tuple(task.name for task in TASKS),
+            on_update=options.on_update,
+            interval=options.interval,
+        ),
+        # All versions of a demo are kept, so that a person can look at them afterwards.
+        store=StoreSettings(max_bytes=MAX_STORE_BYTES, keep_newest=options.num_versions),
+        engines=EngineSettings(num_engines=options.num_engines, device="cpu"),
+        limits=RunLimits(num_in_flight=CALLS_PER_ENGINE * options.num_engines),
+        wandb=WandbConfig(
+            dir=run_dir.wandb,
+            project="live-eval-demo",
+            group=run_id,
+            name=f"{run_id}-eval",
+            config={"transport": options.transport, "on_update": options.on_update, "seed": options.seed},
+        ),
+    )
+
+
+def _eval_set(options: DemoOptions, run_dir: RunDir, name: str) -> EvalSetConfig:
+    temperature = SAMPLED_TEMPERATURE if options.num_samples > 1 else 0.0
+    return EvalSetConfig(
+        name=name,
+        path=_data_file(run_dir, name),
+        n=options.num_samples,
+        sampling=SamplingParams(temperature=temperature, max_new_tokens=MAX_NEW_TOKENS, seed=options.seed),
+    )
+
+
+def _data_file(run_dir: RunDir, name: str) -> Path:
+    return run_dir.data / f"eval-{name}.jsonl"
+
+
+def _clear(directory: Path) -> None:
+    """Remove an earlier demo; refuse to touch anything else."""
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not (directory / MARKER).exists():
+        raise ConfigError(
+            f"{directory} is not empty and no demo made it; give a new directory for --out, or remove it"
+        )
+    _make_writable(directory)
+    shutil.rmtree(directory)
+
+
+def _make_writable(directory: Path) -> None:
+    """Sealed versions are read-only directories."""
+    for path in directory.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
