@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -19,22 +20,42 @@ from live_eval.results.wandb_sink import wandb_run_id
 REPO = Path(__file__).parents[2]
 
 
-def start(root: Path, first: int, last: int, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fakes.result_service", str(root), str(first), str(last), *options]
-    env = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts services that die with the test at the latest."""
+    started: list[subprocess.Popen[str]] = []
+
+    def act(first: int, last: int, *options: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "fakes.result_service",
+            str(tmp_path),
+            str(first),
+            str(last),
+            *options,
+        ]
+        env = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield act
+    for service in started:
+        service.kill()
+        service.communicate()
 
 
 def kill(service: subprocess.Popen[str], *, with_wandb: bool) -> list[psutil.Process]:
     """Kill -9; the processes that wrote for it, which end by themselves unless `with_wandb`."""
-    assert service.stdout is not None
     helpers = psutil.Process(service.pid).children(recursive=True)
     service.send_signal(signal.SIGKILL)
     if with_wandb:
         for helper in helpers:
             helper.kill()
-    service.wait()
-    service.stdout.close()
+    service.communicate()
     return helpers
 
 
@@ -59,11 +80,13 @@ def check_exactly_once(root: Path) -> int:
 
 
 @pytest.mark.parametrize("with_wandb", [False, True])
-def test_each_result_is_there_once_after_kills_at_five_points(tmp_path: Path, with_wandb: bool) -> None:
+def test_each_result_is_there_once_after_kills_at_five_points(
+    tmp_path: Path, start: Start, with_wandb: bool
+) -> None:
     helpers: list[psutil.Process] = []
     points = [("", 0.0), ("ended", 0.0), ("ended", 0.7), ("fed", 0.0), ("fed", 0.3)]
     for life, (word, delay_s) in enumerate(points):
-        service = start(tmp_path, 1, 20 * (life + 1), "hold")
+        service = start(1, 20 * (life + 1), "hold")
         if word:
             wait_for(service, word)
         time.sleep(delay_s)
@@ -71,7 +94,7 @@ def test_each_result_is_there_once_after_kills_at_five_points(tmp_path: Path, wi
         helpers = kill(service, with_wandb=with_wandb)
     _, alive = psutil.wait_procs(helpers, timeout=20.0)
     assert alive == [], "a process of a killed life stayed behind"
-    service = start(tmp_path, 1, 101)
+    service = start(1, 101)
     wait_for(service, "fed")
     assert service.communicate(timeout=60.0) and service.returncode == 0
     assert check_exactly_once(tmp_path) == 2 * 101

@@ -25,6 +25,10 @@ STUBS = {
 }
 
 
+CALLER_S = 8.0
+"""Far above what a job's end costs on a busy machine, far below how long these hang."""
+
+
 def end_one(ledger: Ledger, version: int) -> float:
     """End a job; the seconds that this took the caller."""
     began = time.monotonic()
@@ -44,11 +48,11 @@ def live(ledger: Ledger, config: WandbConfig, versions: range, *, close_s: float
         began = time.monotonic()
         end_one(ledger, version)
         pump.wake()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < CALLER_S
         time.sleep(0.3)
     began = time.monotonic()
     left = pump.close(close_s)
-    assert time.monotonic() - began < close_s + 2.0
+    assert time.monotonic() - began < close_s + CALLER_S
     return left
 
 
@@ -105,4 +109,4 @@ def test_the_process_of_a_caller_with_a_hanging_wandb_ends_at_once(
     began = time.monotonic()
     _, status = os.waitpid(pid, 0)
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live_eval.errors import ConfigError
@@ -38,6 +38,7 @@ def test_a_dataset_of_an_earlier_configuration_gets_its_own_key_each_time() -> N
     assert first.key("a/b") == "a_b"
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=6), unique=True, max_size=8))
 def test_no_two_names_ever_share_a_key(names: list[str]) -> None:
     keys = DatasetKeys([])

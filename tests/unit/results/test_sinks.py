@@ -59,7 +59,7 @@ def test_a_stuck_sink_holds_up_neither_others_nor_the_caller(
     feeder.wake()
     began = time.monotonic()
     assert feeder.close(1.0) == {"stuck": 1}
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 10.0
     assert sink.keys == [name]
     assert ledger.cursor("stuck") == 0
     stuck.release.set()

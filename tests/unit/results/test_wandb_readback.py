@@ -6,7 +6,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live_eval.results.wandb_readback import DefinedMetric, ReadRun, records, result_ids
@@ -37,12 +37,14 @@ def write_log(payloads: list[bytes]) -> bytes:
 SIZES = st.lists(st.integers(0, 200) | st.integers(32_700, 32_800) | st.integers(70_000, 90_000), max_size=6)
 
 
+@settings(deadline=None)
 @given(SIZES)
 def test_records_of_any_size_read_back(sizes: list[int]) -> None:
     payloads = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
     assert list(records(write_log(payloads))) == payloads
 
 
+@settings(deadline=None)
 @given(SIZES, st.floats(0, 1))
 def test_a_file_cut_anywhere_gives_the_records_before_the_cut(sizes: list[int], where: float) -> None:
     payloads = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
