@@ -78,14 +78,23 @@ class Room:
         return list(decided.collect)
 
     def remove_collected(self) -> None:
-        """Remove the files of all collected versions; two processes may do so at once."""
+        """Remove the files of all collected versions; two processes may do so at once.
+
+        StoreError if one cannot be removed: its bytes go on counting, and it is tried again next time.
+        """
         rows = self._database.read(
             "SELECT policy_version FROM versions WHERE state = ? AND freed = 0", VersionState.COLLECTED
         )
         for row in rows:
-            self._directories.remove_version(row["policy_version"])
+            version = row["policy_version"]
+            try:
+                self._directories.remove_version(version)
+            except OSError as error:
+                raise StoreError(
+                    f"the files of policy version {version} cannot be removed: {error}"
+                ) from error
             with self._database.write() as db:
-                db.execute("UPDATE versions SET freed = 1 WHERE policy_version = ?", (row["policy_version"],))
+                db.execute("UPDATE versions SET freed = 1 WHERE policy_version = ?", (version,))
 
     def used_bytes(self) -> int:
         """Bytes that are claimed: hard-linked files in full, and what is not removed yet."""
