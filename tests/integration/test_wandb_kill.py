@@ -45,7 +45,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield act
     for service in started:
         service.kill()
-        service.communicate()
+        service.wait()
+        if service.stdout is not None:
+            service.stdout.close()
 
 
 def kill(service: subprocess.Popen[str], *, with_wandb: bool) -> list[psutil.Process]:
