@@ -5,8 +5,8 @@ PYTHON_BIN := .venv/bin/python
 OUT ?= out/demo
 ARGS ?=
 
-# The thin Python 3.12 environment has no torch; these unit tests need it.
-NEEDS_TORCH := tests/unit/publisher
+# The thin Python 3.12 environment has neither torch nor matplotlib; these unit tests need them.
+NOT_ON_PY312 := tests/unit/publisher tests/unit/results/test_plot.py
 
 DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(SEED)) \
 	$(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(POLICY),--eval-on-update $(POLICY)) \
@@ -31,7 +31,7 @@ test: setup ## unit tests, then integration tests (some start the real engine)
 
 test-py312: ## the unit tests that need no torch, on Python 3.12 in a thin .venv-312
 	@scripts/setup.sh --py312
-	.venv-312/bin/python -m pytest tests/unit $(addprefix --ignore=,$(NEEDS_TORCH)) $(ARGS)
+	.venv-312/bin/python -m pytest tests/unit $(addprefix --ignore=,$(NOT_ON_PY312)) $(ARGS)
 
 check: setup ## ruff, format and types; never edits
 	$(PYTHON_BIN) -m ruff check .
