@@ -76,6 +76,8 @@ class RawPeer:
                 await self.reader.read(1)
         except TimeoutError:
             return True
+        except ConnectionResetError:
+            return False
         return False
 
 

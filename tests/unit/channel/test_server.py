@@ -78,7 +78,7 @@ async def test_a_malformed_message_is_answered_and_survived(
 
 async def test_a_frame_that_is_too_long_ends_its_own_connection_only(server: ChannelServer) -> None:
     async with await RawPeer.connect(server.path) as good, await RawPeer.connect(server.path) as bad:
-        bad.send_bytes(frame(encode(StatusRequest())) + b"\xff\xff\xff\xff" + b"x" * 100_000)
+        bad.send_bytes(frame(encode(StatusRequest())) + b"\xff\xff\xff\xff" + b"x" * 1000)
         assert isinstance(await bad.receive(), ServiceStatus)
         reply = await bad.receive()
         assert isinstance(reply, ErrorReply)
@@ -118,7 +118,7 @@ async def test_a_frame_that_never_gets_complete_ends_its_connection_however_it_d
                 if await slow.silent(for_s=0.05):
                     continue
                 break
-            assert 0.25 < time.monotonic() - began < 2.0
+            assert 0.25 < time.monotonic() - began < 5.0
         idle.send(StatusRequest())  # silence between frames is no offence
         assert isinstance(await idle.receive(), ServiceStatus)
 
