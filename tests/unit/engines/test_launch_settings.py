@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from live_eval.engines import launch
 from live_eval.engines.embedded.settings import STUBS_DIR
 from live_eval.engines.launch import checkpoint_dtype, free_port, launch_settings
 from live_eval.errors import ConfigError, EngineError
