@@ -51,23 +51,18 @@ class Rendezvous:
 
 
 class Group:
-    """Membership in one group. Made by `join_group`, ended by `leave`; not for several threads at once."""
+    """Membership in one group. Made by `join_group`, ended by `leave`."""
 
     def __init__(self, name: str, *, backend: str, rank: int, world_size: int, members: Any) -> None:
         self.name = name
         self.backend = backend
         self.rank = rank
         self.world_size = world_size
-        self._members = members
-
-    @property
-    def device(self) -> torch.device:
+        self.device = torch.device("cpu")
         """Where tensors must be to travel in this group."""
-        return (
-            torch.device("cuda", torch.cuda.current_device())
-            if self.backend == "nccl"
-            else torch.device("cpu")
-        )
+        if backend == "nccl":
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self._members = members
 
     def broadcast(self, tensors: Sequence[torch.Tensor], *, timeout_s: float) -> None:
         """Send (rank 0) or receive (others) the bytes of contiguous `tensors`, in order.
@@ -76,11 +71,12 @@ class Group:
         of the same total size. Raises TransportError if a member is gone or `timeout_s` is over;
         the group is of no use after that.
         """
-        if self._members is None:
+        members = self._members  # another thread may leave meanwhile
+        if members is None:
             raise TransportError(f"group {self.name}: left already")
         deadline = time.monotonic() + timeout_s
         try:
-            works = [self._members.broadcast([_bytes_of(tensor)], _from_rank_0()) for tensor in tensors]
+            works = [members.broadcast([_bytes_of(tensor)], _from_rank_0()) for tensor in tensors]
             for work in works:
                 self._wait(work, deadline)
         except RuntimeError as error:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from live_eval.publisher.base import NamedTensor, SyncReport, bucketize
-from live_eval.publisher.sender import ReceiverLink, StagedSync, SyncSender, given_up
+from live_eval.publisher.notes import given_up
+from live_eval.publisher.sender import ReceiverLink, StagedSync, SyncSender
 from live_eval.publisher.staging import StagedBucket, StagingPool, StagingSlot
 from live_eval.reasons import DiscardReason
 from protocol.messages import SyncBegin, SyncOutcome

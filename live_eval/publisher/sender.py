@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from live_eval.digests import tensor_digest
 from live_eval.errors import TransportError
+from live_eval.publisher.notes import MAX_OUTCOMES, MAX_UNTOLD, given_up, outcome_of
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
 from protocol.messages import (
@@ -42,12 +43,9 @@ if TYPE_CHECKING:
 
     from live_eval.publisher.staging import StagedBucket
 
+
 logger = logging.getLogger(__name__)
 
-MAX_UNTOLD = 256
-"""Given-up versions that are remembered while the receiver does not answer; the oldest are let go."""
-MAX_OUTCOMES = 4096
-"""Outcomes that are kept until somebody asks; the oldest are let go."""
 RETRY_S = 1.0
 """How often an idle sender tries to tell them."""
 
@@ -151,7 +149,7 @@ class SyncSender:
                     self._give_up(item, DiscardReason.PUBLISHER_ABORTED, f"{type(error).__name__}: {error}")
             if last:
                 while self._untold:
-                    self._report(_outcome_of(self._untold.popleft()))
+                    self._report(outcome_of(self._untold.popleft()))
                 return
 
     def _work(self, item: StagedSync | SyncGivenUp | None) -> None:
@@ -235,7 +233,7 @@ class SyncSender:
     def _remember(self, note: SyncGivenUp) -> None:
         self._untold.append(note)
         while len(self._untold) > MAX_UNTOLD:
-            self._report(_outcome_of(self._untold.popleft()))
+            self._report(outcome_of(self._untold.popleft()))
 
     def _tell_untold(self, timeout_s: float) -> None:
         """Tell the receiver what was given up; LinkError if it does not take it now."""
@@ -254,25 +252,11 @@ class SyncSender:
             except (Refused, ProtocolError) as error:  # telling it again would change nothing
                 logger.warning("weight version %d cannot be told: %s", note.weight_version, error)
             self._untold.popleft()
-            self._report(outcome or _outcome_of(note))
+            self._report(outcome or outcome_of(note))
 
     def _report(self, outcome: SyncOutcome) -> None:
         with self._changed:
             self._outcomes.append(outcome)
-
-
-def given_up(begin: SyncBegin, reason: DiscardReason, detail: str) -> SyncGivenUp:
-    """The note that the sync of this begin will not come."""
-    return SyncGivenUp(
-        sync_id=begin.sync_id,
-        run_id=begin.run_id,
-        incarnation_id=begin.incarnation_id,
-        weight_version=begin.weight_version,
-        reason=reason,
-        detail=detail,
-        rollout_id=begin.rollout_id,
-        train_step=begin.train_step,
-    )
 
 
 def _header(sync: StagedSync, index: int, bucket: StagedBucket) -> BucketHeader:
@@ -282,14 +266,4 @@ def _header(sync: StagedSync, index: int, bucket: StagedBucket) -> BucketHeader:
         index=index,
         weight_version=sync.begin.weight_version,
         tensors=bucket.tensors,
-    )
-
-
-def _outcome_of(note: SyncGivenUp) -> SyncOutcome:
-    return SyncOutcome(
-        sync_id=note.sync_id,
-        weight_version=note.weight_version,
-        state="discarded",
-        reason=note.reason,
-        detail=note.detail,
     )

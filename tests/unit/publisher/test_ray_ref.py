@@ -11,8 +11,9 @@ import torch
 from fakes.sync import DOWN, EMBED, MODEL, NORM, UP, content
 from fakes.weights import weights
 
+from live_eval.publisher.notes import MAX_UNTOLD
 from live_eval.publisher.ray_ref import RayRefPublisher
-from live_eval.publisher.sender import MAX_UNTOLD, LinkError
+from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
 from protocol.messages import SyncOutcome, TensorMeta
 
