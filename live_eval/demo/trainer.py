@@ -21,14 +21,16 @@ import msgspec
 
 from live_eval.demo.learner import Learner
 from live_eval.demo.trainer_config import TrainerConfig
+from live_eval.errors import TransportError
 from live_eval.processes import end_with_parent
-from live_eval.publisher.base import bucketize, tensor_meta
+from live_eval.publisher.base import SyncReport, bucketize, tensor_meta
+from live_eval.reasons import DiscardReason
 from live_eval.rundir import RunDir
 
 if TYPE_CHECKING:
     import torch
 
-    from live_eval.publisher.base import Publisher, SyncReport
+    from live_eval.publisher.base import Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -94,17 +96,28 @@ class Trainer:
         logger.info("sync of weight version %d: %s", weight_version, record)
 
     def _publish(self, weight_version: int, rollout_id: int | None) -> SyncReport:
+        """One sync; with nccl a member that dies in the middle costs this version, not the training."""
         tensors = self._learner.named_tensors()
         publisher = self._publisher
-        publisher.begin(
-            weight_version,
-            rollout_id=rollout_id,
-            train_step=self._learner.step,
-            num_bytes=sum(tensor.nbytes for _, tensor in tensors),
-        )
-        for bucket in bucketize(tensors, BUCKET_BYTES):
-            publisher.put_bucket(bucket)
-        return publisher.commit()
+        began = time.perf_counter()
+        try:
+            publisher.begin(
+                weight_version,
+                rollout_id=rollout_id,
+                train_step=self._learner.step,
+                num_bytes=sum(tensor.nbytes for _, tensor in tensors),
+            )
+            for bucket in bucketize(tensors, BUCKET_BYTES):
+                publisher.put_bucket(bucket)
+            return publisher.commit()
+        except TransportError as error:
+            logger.warning("the sync of weight version %d failed: %s", weight_version, error)
+            return SyncReport(
+                weight_version=weight_version,
+                published=False,
+                reason=DiscardReason.GROUP_FAILED,
+                held_s=time.perf_counter() - began,
+            )
 
 
 def make_publisher(config: TrainerConfig, tensors: list[tuple[str, torch.Tensor]]) -> Publisher:
@@ -130,6 +143,17 @@ def _ray_publisher(config: TrainerConfig, tensors: list[tuple[str, torch.Tensor]
             bucket_bytes=BUCKET_BYTES,
             deadline_s=config.deadline_s,
         ),
+    )
+
+
+def _collective_publisher(config: TrainerConfig) -> Publisher:
+    from live_eval.publisher.collective import CollectiveConfig, CollectivePublisher
+    from live_eval.publisher.engines import FacadeEngine
+    from live_eval.publisher.sglang_engine import SGLangEngine
+
+    engines = [SGLangEngine(config.rollout_engine)] if config.rollout_engine else []
+    return CollectivePublisher(
+        CollectiveConfig(run_id=config.run_id), receiver=FacadeEngine(Path(config.receiver)), engines=engines
     )
 
 

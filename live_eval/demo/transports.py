@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING
 
 from live_eval.channel import socket_path
 from live_eval.demo.plan import MAX_STORE_BYTES
+from live_eval.demo.supervise import Child
+from live_eval.engines.launch import EngineProcess, launch_settings
 from live_eval.errors import ConfigError
-from live_eval.rundir import SERVICE_SOCKET
+from live_eval.rundir import RECEIVER_SOCKET, SERVICE_SOCKET
+from live_eval.subscriber.facade_config import FacadeConfig
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -34,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 200 << 20
 RECEIVER_ACTOR = "live-eval-receiver"
+RECEIVER_RESTARTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +103,33 @@ def _start_ray(temp_dir: Path, namespace: str) -> None:
         _node_ip_address="127.0.0.1",
         _temp_dir=str(temp_dir),
     )
+
+
+@asynccontextmanager
+async def _nccl(options: DemoOptions, run_dir: RunDir, view: DemoView) -> AsyncIterator[Transport]:
+    view.say("starting the receiver, and a second SGLang server as the rollout engine")
+    config = FacadeConfig(
+        socket=socket_path(run_dir.root, RECEIVER_SOCKET),
+        store=run_dir.store,
+        base=run_dir.base,
+        max_bytes=MAX_STORE_BYTES,
+        keep_newest=options.num_versions,
+        service_socket=socket_path(run_dir.root, SERVICE_SOCKET),
+    )
+    receiver = Child(
+        "receiver",
+        "live_eval.subscriber.facade",
+        config.arguments(),
+        log_path=run_dir.logs / "receiver.log",
+        max_restarts=RECEIVER_RESTARTS,
+        on_restart=lambda name, status: view.say(f"{name} ended with status {status}: started again"),
+    )
+    settings = launch_settings(run_dir.base, device="cpu")
+    rollout = EngineProcess.start(settings, log=run_dir.logs / "rollout.log", name="rollout")
+    try:
+        await receiver.start()
+        await rollout.wait_ready()
+        yield Transport(lambda base: replace(base, receiver=str(config.socket), rollout_engine=rollout.url))
+    finally:
+        await receiver.stop()
+        await rollout.stop()

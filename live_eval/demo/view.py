@@ -58,7 +58,7 @@ class DemoView:
         """One line, with the seconds since the start."""
         elapsed = time.monotonic() - self._began
         self._progress.console.print(
-            f"[{elapsed:6.1f}s] {text}", style=style or None, markup=False, highlight=False
+            f"[{elapsed:6.1f}s] {text}", style=style or None, markup=False, highlight=False, soft_wrap=True
         )
 
     def training(self, *, num_syncs: int, num_versions: int, loss: float | None) -> None:
