@@ -86,6 +86,7 @@ class Evaluator:
         self._samples_dir = samples_dir
         self._limits = limits
         self._stops: dict[str, EndReason] = {}
+        """Jobs to be stopped in the run that is handed out, whether it has begun or not."""
         self._current: tuple[str, JobRun] | None = None
 
     def cancel(self, job_ids: tuple[str, ...], reason: EndReason) -> None:
@@ -97,7 +98,13 @@ class Evaluator:
 
     async def run(self, evaluation: RunEvaluation, reports: Reports) -> RunEnd:
         """Run the jobs; returns when the engines are free again."""
-        self._stops = {}
+        try:
+            return await self._run_leased(evaluation, reports)
+        finally:
+            # Not at the start: a cancel may come before this task has had its first turn.
+            self._stops.clear()
+
+    async def _run_leased(self, evaluation: RunEvaluation, reports: Reports) -> RunEnd:
         lease = await self._group.lease(evaluation.evaluation)
         try:
             pinned = False
@@ -119,7 +126,8 @@ class Evaluator:
             report = await lease.pin(self._pin_target(evaluation.target, evaluation.evaluation))
         except LiveEvalError as error:
             logger.warning("evaluation %s: cannot be pinned: %s", evaluation.evaluation, error)
-            return RunEnd(reason=reason_of(error), detail=str(error))
+            dropped = self._was_dropped(evaluation.target)
+            return RunEnd(reason=EndReason.STORE_FULL if dropped else reason_of(error), detail=str(error))
         logger.info("evaluation %s: pinned: %s", evaluation.evaluation, report)
         return None
 
@@ -141,6 +149,12 @@ class Evaluator:
             digest=manifest.digest,
             verify=lambda: void(self._store.verify(version)),
         )
+
+    def _was_dropped(self, target: Target) -> bool:
+        """Whether the store gave the version up for its bytes, as its turn came."""
+        if isinstance(target, CheckpointTarget):
+            return False
+        return any(record.policy_version == target.policy_version for record in self._store.dropped())
 
     async def _run_job(self, lease: Lease, job: RunJob, reports: Reports) -> bool:
         """Run one job and report it; whether its requests had to be aborted."""
