@@ -277,6 +277,25 @@ def test_a_version_that_turns_out_larger_than_the_base_asks_for_more_room(tmp_pa
                 assert on_disk(store) == 0
 
 
+def test_a_version_whose_small_files_take_more_than_was_reserved_asks_at_seal(
+    tmp_path: Path, base: BaseCheckpoint, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("live_eval.store.writer.BYTES_A_TENSOR", 0)
+    monkeypatch.setattr("live_eval.store.writer.BYTES_A_VERSION", 0)
+    for max_bytes, fits in ((8000, False), (MIB, True)):
+        with VersionStore.open(
+            tmp_path / str(max_bytes), base=base, max_bytes=max_bytes, keep_newest=1, writer=True
+        ) as store:
+            if fits:
+                seal(store, model, 1)
+                assert store.used_bytes() == on_disk(store) > 8000
+            else:
+                with pytest.raises(StoreFull):
+                    seal(store, model, 1)
+                assert store.get(1).reason == DiscardReason.STORE_FULL
+                assert on_disk(store) == 0
+
+
 def test_bytes_that_the_disk_lacks_are_refused_before_one_is_written(
     tmp_path: Path, big_base: BaseCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
