@@ -102,7 +102,7 @@ class Desk:
             self._newest_due = max(evaluation.policy_version or 0, self._newest_due)
             if evaluation.unfinished:
                 self._resume(evaluation, available, actions)
-            else:
+            if not evaluation.unfinished:
                 self._guard.record(evaluation)
         live, policy = self._backlog.live, self._config.on_update
         for old, status in replaced(policy, live, protects=self._guard.protects):

@@ -44,11 +44,12 @@ def replaced(
 ) -> list[tuple[Evaluation, JobStatus]]:
     """Of unfinished live evaluations, oldest first, those that a newer one had replaced at the end.
 
-    The decision was made before the service went down; only its record is missing. Under `finish`, and
-    under `cancel` with the guard up, the oldest is the one that ran and completes.
+    The decision was made before the service went down; only its record is missing. One that had begun
+    completes under `finish`, and under `cancel` while the guard is up. One that had not begun counts as
+    waiting, even if the engines were loading it, and of these the newest stays.
     """
     if policy == "queue":
         return []
-    keeps_oldest = policy == "finish" or protects
-    out = live[1:-1] if keeps_oldest else live[:-1]
+    completes = policy == "finish" or protects
+    out = [old for old in live[:-1] if not (old.begun and completes)]
     return [(old, JobStatus.CANCELLED if old.begun else JobStatus.SUPERSEDED) for old in out]

@@ -97,12 +97,16 @@ class ScheduleChecker:
     runs: list[RunEvaluation] = field(default_factory=list)
     not_due: list[int] = field(default_factory=list)
     cancels_in_a_row: int = 0
+    counted: set[str] = field(default_factory=set)
+    """Evaluations that `cancels_in_a_row` knows of."""
     finished: bool = False
     broken: bool = False
     """A violation was seen; nothing after it counts."""
 
     def take(self, actions: list[Action]) -> None:
         """Check the actions of one answer, in their order."""
+        # Only when all is over are engines given up that never came free.
+        at_last = bool(actions) and isinstance(actions[-1], Finished)
         for action in actions:
             self.require(not self.finished, f"{action} after Finished")
             match action:
@@ -112,7 +116,7 @@ class ScheduleChecker:
                     self.require((action.policy_version, action.owner) not in self.pins, f"second {action}")
                     self.pins.add((action.policy_version, action.owner))
                 case Unpin():
-                    self._unpin(action)
+                    self._unpin(action, at_last=at_last)
                 case RunEvaluation():
                     self._run(action)
                 case CancelRunning():
@@ -141,9 +145,6 @@ class ScheduleChecker:
         self.running = None
         for record in self.records.values():
             record.stop = None
-        for jobs in [self._jobs_of(owner) for _, owner in self.pins]:
-            if all(job.status.terminal for job in jobs):
-                self._count_cancel(jobs)
         self.pins.clear()
 
     def open_jobs(self) -> list[Record]:
@@ -167,7 +168,7 @@ class ScheduleChecker:
             dataset=action.dataset,
         )
 
-    def _unpin(self, action: Unpin) -> None:
+    def _unpin(self, action: Unpin, *, at_last: bool) -> None:
         self.require((action.policy_version, action.owner) in self.pins, f"{action} without a Pin")
         self.pins.remove((action.policy_version, action.owner))
         if action.owner == NEWEST:
@@ -175,8 +176,7 @@ class ScheduleChecker:
         jobs = self._jobs_of(action.owner)
         self.require(all(job.status.terminal for job in jobs), f"{action} before the last EndJob")
         in_use = self.running is not None and self.running.evaluation == action.owner
-        self.require(not in_use or self._shell_is_silent(), f"{action} while the engines are in use")
-        self._count_cancel(jobs)
+        self.require(not in_use or at_last, f"{action} while the engines are in use")
 
     def _run(self, action: RunEvaluation) -> None:
         self.require(self.running is None, f"{action.evaluation} runs beside another one")
@@ -205,6 +205,7 @@ class ScheduleChecker:
             self.require(not waiting, f"v{version} runs while {waiting} wait")
 
     def _check_guard(self, action: RunEvaluation) -> None:
+        self._count_cancels()
         guarded = self.config.on_update == "cancel" and (
             self.cancels_in_a_row >= self.config.max_consecutive_cancels
         )
@@ -278,6 +279,14 @@ class ScheduleChecker:
         self.require(not self.pins, f"Finished with pins {self.pins}")
         self.finished = True
 
+    def _count_cancels(self) -> None:
+        for evaluation in dict.fromkeys(job.evaluation for job in self.records.values()):
+            jobs = self._jobs_of(evaluation)
+            live, over = jobs[0].version is not None, all(job.status.terminal for job in jobs)
+            if live and over and evaluation not in self.counted:
+                self.counted.add(evaluation)
+                self._count_cancel(jobs)
+
     def _count_cancel(self, jobs: list[Record]) -> None:
         if any((job.status, job.reason) == (S.CANCELLED, R.NEWER_VERSION) for job in jobs):
             self.cancels_in_a_row += 1
@@ -286,10 +295,6 @@ class ScheduleChecker:
 
     def _jobs_of(self, evaluation: str) -> list[Record]:
         return [record for record in self.records.values() if record.evaluation == evaluation]
-
-    def _shell_is_silent(self) -> bool:
-        """When all must end, engines that never come free are given up."""
-        return any(job.reason in (R.SHUTDOWN, R.DRAIN_TIMEOUT) for job in self.records.values())
 
     def require(self, holds: bool, message: str) -> None:
         """Raise Violation unless `holds`."""

@@ -212,7 +212,8 @@ class ScheduleMachine(RuleBasedStateMachine):
             self.shell.checker.released()
             answer = scheduler.evaluation_ended(run.evaluation, run=run.run, now=now)
         self.shell.take(answer[: pick % (len(answer) + 1)])
-        self._restart()
+        if not self.shell.checker.finished:
+            self._restart()
 
     def _restart(self) -> None:
         self.stale.clear()

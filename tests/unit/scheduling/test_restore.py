@@ -197,3 +197,12 @@ def test_a_dataset_that_is_not_configured_any_more_has_no_data() -> None:
         "v2/b": "failed: no_data",
         "c1/b": "failed: no_data",
     }
+
+
+def test_a_version_that_was_being_loaded_counts_as_waiting() -> None:
+    shell = EvalShell()
+    shell.seal(1)
+    shell.seal(2)
+    shell.restart(available={1, 2})
+    assert shell.ends == {"v1/a": "superseded: newer_version"}
+    assert shell.running == "v2"
