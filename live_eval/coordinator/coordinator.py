@@ -15,7 +15,8 @@ without a pause, before the next event is seen. Only the evaluation itself is a 
     run()                the scheduler's Finished                     the end of training, or shutdown
 
 Invariant: a store, engine or job that fails ends up in a job's reason; what ends the loop is a
-fault of live-eval itself, and it is raised.
+fault of live-eval itself, wherever it shows, and it is raised. From then on nothing more is
+recorded, so that the next life takes up what the ledger has.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ from live_eval.coordinator.feed import (
     VersionSealed,
     VersionsFeed,
 )
-from live_eval.errors import NoSuchVersion
+from live_eval.errors import NoSuchVersion, StoreError
 from live_eval.reasons import EndReason
 from live_eval.scheduling.actions import (
     CancelRunning,
@@ -101,6 +102,7 @@ class Coordinator:
         self._finished = asyncio.Event()
         self._evaluation: asyncio.Task[None] | None = None
         self._fault: BaseException | None = None
+        self._ended = False
 
     # --- what others tell it --------------------------------------------------------------
 
@@ -110,8 +112,9 @@ class Coordinator:
 
     def training_ended(self) -> None:
         """No sync comes any more: evaluate what is left, then run() returns."""
-        self._look()
-        self._apply(self._scheduler.training_ended(now=self._clock()))
+        with self._loud():
+            self._look()
+            self._apply(self._scheduler.training_ended(now=self._clock()))
 
     def shutdown(self) -> None:
         """End all jobs now; run() returns when the engines are free."""
@@ -197,7 +200,7 @@ class Coordinator:
                 self._apply(self._scheduler.version_sealed(_target(record), now=now))
                 # Whoever needs the version has its own pin by now.
                 self._store.unpin(record.policy_version, FRESH_OWNER)
-                self._store.collect()
+                self._collect()
             case VersionLost(record):
                 self._records.lost(record)
                 self._apply(self._scheduler.version_dropped(record.policy_version, now=now))
@@ -207,8 +210,9 @@ class Coordinator:
     # --- actions --------------------------------------------------------------------------
 
     def _apply(self, actions: list[Action]) -> None:
-        for action in actions:
-            self._carry_out(action)
+        with self._loud():
+            for action in actions:
+                self._carry_out(action)
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -220,7 +224,7 @@ class Coordinator:
                     self._store.pin(version, owner, PinKind.WAITING)
             case Unpin(policy_version=version, owner=owner):
                 self._store.unpin(version, owner)
-                self._store.collect()
+                self._collect()
             case RunEvaluation():
                 self._evaluation = asyncio.create_task(
                     self._evaluate(action), name=f"eval-{action.evaluation}"
@@ -236,6 +240,12 @@ class Coordinator:
             case Finished():
                 self._finished.set()
                 self._poked.set()
+
+    def _collect(self) -> None:
+        try:
+            self._store.collect()
+        except StoreError as error:  # the bytes go on counting, and the next look tries again
+            logger.warning("what nobody needs stays in the store: %s", error)
 
     async def _evaluate(self, action: RunEvaluation) -> None:
         """Task supervisor of one evaluation: whatever it raises ends in a reason, or ends the loop."""
@@ -259,7 +269,9 @@ class Coordinator:
         )
 
     async def _end_evaluation(self) -> None:
-        if self._evaluation is not None and not self._evaluation.done():
+        """Free the engines; jobs that still run stay so in the ledger, for the next life."""
+        self._ended = True
+        if self._evaluation is not None:
             self._evaluation.cancel()
             await asyncio.wait([self._evaluation])
 
@@ -292,12 +304,25 @@ class Coordinator:
 
     def _report(self, report: Callable[[], None]) -> None:
         """Carry a report out; what fails here fails the loop, not the evaluation that reported."""
+        if self._fault is not None or self._ended:
+            return
         try:
             report()
+        except BaseException as error:  # raised by the loop, whose supervisor is the service
+            self._fail(error)
+
+    @contextlib.contextmanager
+    def _loud(self) -> Iterator[None]:
+        """What fails inside ends the loop, and not only what its caller was at."""
+        try:
+            yield
         except BaseException as error:
-            self._fault = self._fault or error
-            self._poked.set()
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._fault = self._fault or error
+        self._poked.set()
 
 
 def step_in_name(name: str) -> int | None:

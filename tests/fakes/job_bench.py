@@ -14,6 +14,7 @@ from fakes.job_group import FakeGroup
 from live_eval.coordinator.coordinator import Coordinator
 from live_eval.coordinator.evaluator import Evaluator
 from live_eval.coordinator.records import JobRecords
+from live_eval.errors import LedgerError, StoreError
 from live_eval.evaluation.datasets import EvalRow, EvalSet, EvalSetConfig
 from live_eval.evaluation.job import RunLimits
 from live_eval.evaluation.rewards import ExactMatch
@@ -24,11 +25,53 @@ from live_eval.store import VersionStore
 from live_eval.targets import PolicyTarget
 
 if TYPE_CHECKING:
+    from live_eval.results.rows import VersionEvent
     from live_eval.store import Manifest
-    from live_eval.store.records import VersionRecord
-    from protocol.messages import JobEvent
+    from live_eval.store.records import CollectReason, VersionRecord
+    from protocol.messages import JobEvent, JobResult
 
 WAIT_S = 20.0
+
+
+class BrokenLedger(Ledger):
+    """A ledger whose method `fails_at`, if one is named, raises as on a disk that is full."""
+
+    fails_at = ""
+
+    def create_jobs(self, *args: Any, **kwargs: Any) -> Any:
+        self._fail("create_jobs")
+        return super().create_jobs(*args, **kwargs)
+
+    def start(self, *args: Any, **kwargs: Any) -> None:
+        self._fail("start")
+        super().start(*args, **kwargs)
+
+    def progress(self, *args: Any, **kwargs: Any) -> None:
+        self._fail("progress")
+        super().progress(*args, **kwargs)
+
+    def finish(self, result: JobResult) -> None:
+        self._fail("finish")
+        super().finish(result)
+
+    def record_version(self, event: VersionEvent) -> bool:
+        self._fail("record_version")
+        return super().record_version(event)
+
+    def _fail(self, method: str) -> None:
+        if self.fails_at == method:
+            raise LedgerError(f"cannot {method}: database or disk is full")
+
+
+class StubbornStore(VersionStore):
+    """A store whose `collect` raises while `is_stubborn`, as when a file cannot be removed."""
+
+    is_stubborn = False
+
+    def collect(self) -> list[tuple[int, CollectReason]]:
+        if self.is_stubborn:
+            raise StoreError("the files of policy version 1 cannot be removed")
+        return super().collect()
 
 
 class Bench:
@@ -46,7 +89,7 @@ class Bench:
         self.config = SchedulerConfig(**{"datasets": ("a", "b"), **settings})
         self.group = FakeGroup()
         self.model = Model()
-        self.store = VersionStore.open(
+        self.store = StubbornStore.open(
             root / "store",
             base=self.model.base(root / "base"),
             max_bytes=max_bytes,
@@ -54,7 +97,7 @@ class Bench:
             writer=True,
         )
         """The receiver's and the service's at once."""
-        self.ledger = Ledger.open(root / "ledger.sqlite", run_id="run")
+        self.ledger = BrokenLedger.open(root / "ledger.sqlite", run_id="run")
         self.events: list[JobEvent] = []
         self.samples = root / "samples"
         self._eval_sets = {name: eval_set(name, num_rows) for name in self.config.datasets}
