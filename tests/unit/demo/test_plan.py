@@ -1,0 +1,88 @@
+"""What a demo makes before it starts anything, and what it refuses to touch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from live_eval.config import ServiceConfig
+from live_eval.demo.plan import MARKER, DemoOptions, prepare, service_config
+from live_eval.errors import ConfigError, CorruptVersion
+from live_eval.rundir import RunDir
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> DemoOptions:
+    return DemoOptions(
+        out=tmp_path / "run",
+        num_versions=4,
+        seed=5,
+        transport="ray",
+        on_update="queue",
+        interval=2,
+        num_samples=3,
+        checkpoints=(),
+        num_engines=2,
+        json_file=None,
+    )
+
+
+def test_a_directory_that_no_demo_made_is_refused_and_left_as_it_is(options: DemoOptions) -> None:
+    options.out.mkdir()
+    (options.out / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConfigError, match="no demo made it"):
+        prepare(options)
+    assert (options.out / "thesis.tex").read_text() == "years of work"
+
+
+def test_an_earlier_demo_is_replaced_though_its_versions_are_read_only(options: DemoOptions) -> None:
+    version = options.out / "store" / "versions" / "v000001"
+    version.mkdir(parents=True)
+    (options.out / MARKER).touch()
+    (version / "model.safetensors").write_bytes(b"old")
+    version.chmod(0o555)
+    run_dir = prepare(options)
+    assert not version.exists()
+    assert (run_dir.base / "model.safetensors").exists()
+    assert len((run_dir.data / "eval-rev.jsonl").read_text().splitlines()) == 64
+
+
+def test_a_checkpoint_that_is_none_is_refused_before_anything_is_removed(
+    options: DemoOptions, tmp_path: Path
+) -> None:
+    options.out.mkdir()
+    (options.out / MARKER).touch()
+    with pytest.raises(CorruptVersion, match="no such directory"):
+        prepare(replace(options, checkpoints=(tmp_path / "nowhere",)))
+    assert (options.out / MARKER).exists()
+
+
+def test_the_options_reach_the_service_and_its_configuration_survives_the_file(
+    options: DemoOptions, tmp_path: Path
+) -> None:
+    config = service_config(options, RunDir(options.out), "run-1")
+    assert config.scheduler.on_update == "queue"
+    assert config.scheduler.interval == 2
+    assert [dataset.n for dataset in config.datasets] == [3, 3]
+    assert config.datasets[0].sampling.temperature > 0
+    assert config.engines.num_engines == 2
+    config.save(tmp_path / "config.json")
+    assert ServiceConfig.load(tmp_path / "config.json") == config
+
+
+def test_a_single_answer_a_prompt_is_greedy(options: DemoOptions) -> None:
+    config = service_config(replace(options, num_samples=1), RunDir(options.out), "run-1")
+    assert [dataset.sampling.temperature for dataset in config.datasets] == [0.0, 0.0]
+
+
+def test_a_configuration_that_is_wrong_says_where(options: DemoOptions, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    service_config(options, RunDir(options.out), "run-1").save(path)
+    path.write_text(path.read_text().replace('"interval": 2', '"interval": "two"'))
+    with pytest.raises(ConfigError, match=r"config\.json: .*interval"):
+        ServiceConfig.load(path)
+    path.write_text("{")
+    with pytest.raises(ConfigError, match="truncated"):
+        ServiceConfig.load(path)
