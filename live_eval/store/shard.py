@@ -57,6 +57,12 @@ class Shard:
         os.fdatasync(self._descriptor)
         os.fchmod(self._descriptor, 0o444)
 
+    def finish(self) -> None:
+        """All bytes are there: `flush`, then `close`. Costs what unmapping the pages costs, too."""
+        self.views = {}
+        self.flush()
+        self.close()
+
     def close(self) -> None:
         """Give file and views up; memory goes when the last view that was handed out goes."""
         self.views = {}

@@ -195,8 +195,9 @@ class StagedVersion:
         bucket.filled = True
         bucket.views = []
         if bucket.shard:
-            # Begun now, so that little is left to wait for when the sync is committed.
-            self._flushes.append(self._flusher.submit(bucket.shard.flush))
+            # Begun now, so that little is left to wait for when the sync is committed: writing to disk,
+            # and on a tmpfs unmapping, which takes as long as the digests.
+            self._flushes.append(self._flusher.submit(bucket.shard.finish))
 
     # --- the end ------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import errno
 import json
 import stat
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -563,6 +564,25 @@ def test_what_arrives_is_flushed_before_it_is_sealed(
     monkeypatch.setattr(StoreDirectories, "publish", renamed)
     seal(store, model, 1)
     assert order == ["data", "data", "rename"]
+
+
+def test_a_bucket_that_is_filled_is_unmapped_before_the_sync_is_committed(
+    store: VersionStore, model: Model
+) -> None:
+    staged = store.begin(sync_begin(1))
+    mapped = "shard-00001.safetensors"
+    views = staged.allocate(bucket(0, PLAIN))
+    for view, meta in zip(views, PLAIN, strict=True):
+        view[:] = np.frombuffer(model.data(meta.name, 1), dtype=np.uint8)
+    del view, views
+    assert mapped in Path("/proc/self/maps").read_text()
+    staged.filled(bucket(0, PLAIN))
+    deadline = time.monotonic() + 30.0
+    while mapped in Path("/proc/self/maps").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    staged.seal()
+    store.verify(1)
 
 
 def test_a_manifest_of_another_version_is_corrupt(store: VersionStore, model: Model) -> None:
