@@ -1,0 +1,43 @@
+"""What one run of the benchmarks measures; knows nothing of how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MIN_ROUNDS = 5
+"""A median of fewer says little."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """One run: sizes, places and how often."""
+
+    gigabytes: tuple[float, ...] = (0.25, 1.0)
+    """Sizes of the weights, 10^9 bytes."""
+    places: tuple[Path, ...]
+    """Directories below which stores and exports are written."""
+    num_threads: int = 1
+    """Threads of the training step, of the staging copy and of the memcpy beside it."""
+    num_rounds: int = 9
+    """Times that each kind of step is measured; figures are medians of them."""
+    min_step_s: float = 0.5
+    """A training step is at least as long as this, and as twice what a sync takes in the background."""
+    max_step_s: float = 8.0
+
+    @property
+    def object_store_bytes(self) -> int:
+        """Room in Ray's object store for the largest weights twice, and a little more."""
+        return int(max(self.gigabytes) * 2.2e9) + (256 << 20)
+
+
+def quick(settings: Settings) -> Settings:
+    """A run of seconds that shows that all parts work; its figures mean nothing."""
+    return Settings(
+        gigabytes=(0.004,),
+        places=settings.places,
+        num_threads=settings.num_threads,
+        num_rounds=1,
+        min_step_s=0.05,
+        max_step_s=0.1,
+    )

@@ -1,0 +1,157 @@
+"""The real parts of transport ray at one place: publisher, Ray, receiver actor, store.
+
+Times are taken at the seam between the sender and Ray, so that nothing of what is measured is
+changed. They are those of the answers: two calls of the actor are within the time from the last
+bucket to the outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.training import Update
+from live_eval.publisher.base import bucketize, tensor_meta
+from live_eval.publisher.ray_link import RayLink
+from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
+from live_eval.publisher.staging import staging_bytes
+from live_eval.store import FRESH_OWNER, VersionStore
+from live_eval.subscriber.ray_receiver import RayReceiverConfig, start_ray_receiver
+from protocol.messages import BucketStored, SyncOutcome
+
+if TYPE_CHECKING:
+    from benchmarks.weights import Weights
+    from protocol.messages import Message
+
+BUCKET_BYTES = 256 << 20
+"""What the trainer passes to one put_bucket; slime's own buckets are of this order."""
+WAIT_S = 120.0
+_RAY_ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncTimes:
+    """One sync that became a version, in seconds."""
+
+    held_s: float
+    """What the publisher reports."""
+    seal_s: float
+    """The last bucket was answered as stored -> the outcome is there."""
+    commit_s: float
+    """commit() returned -> the outcome is there."""
+
+
+class TimedLink(RayLink):
+    """Remembers when the last bucket and the outcome were answered."""
+
+    stored_at = 0.0
+    ended_at = 0.0
+
+    def wait(self, pending: Any, timeout_s: float) -> Message:
+        """The actor's answer."""
+        answer = super().wait(pending, timeout_s)
+        if isinstance(answer, BucketStored):
+            self.stored_at = time.perf_counter()
+        elif isinstance(answer, SyncOutcome):
+            self.ended_at = time.perf_counter()
+        return answer
+
+
+class Site:
+    """A receiver with its store below `root`, and the publisher that sends to it."""
+
+    def __init__(self, root: Path, weights: Weights, *, name: str) -> None:
+        weights.write_base(root / "base")
+        self._weights = weights
+        self._store_root = root / "store"
+        # Three versions and what a version takes besides its tensors.
+        self._max_bytes = 3 * weights.num_bytes + (16 << 20)
+        config = RayReceiverConfig(
+            store=self._store_root, base=root / "base", max_bytes=self._max_bytes, keep_newest=1
+        )
+        self._actor: Any = start_ray_receiver(config, name=name)
+        self._link = TimedLink(self._actor)
+        metas = [tensor_meta(name, tensor) for name, tensor in weights.tensors]
+        self._publisher = RayRefPublisher(
+            self._link, RayPublisherConfig(run_id="benchmarks", slot_bytes=staging_bytes(metas))
+        )
+        self._version = 0
+        self._held_s = 0.0
+        self._returned_at = 0.0
+        self.times: list[SyncTimes] = []
+
+    @property
+    def update(self) -> Update:
+        """A sync, and the wait until it is sealed."""
+        return Update(run=self.sync, finish=self.settle)
+
+    def sync(self) -> None:
+        """What the trainer does."""
+        self._version += 1
+        self._publisher.begin(self._version)
+        for bucket in bucketize(self._weights.tensors, BUCKET_BYTES):
+            self._publisher.put_bucket(bucket)
+        report = self._publisher.commit()
+        self._returned_at = time.perf_counter()
+        if not report.published:
+            raise RuntimeError(f"a sync was not published: {report.reason}")
+        self._held_s = report.held_s
+
+    def settle(self) -> None:
+        """Wait until the sync is a version, note its times, and let go of it as a service would."""
+        deadline = time.monotonic() + WAIT_S
+        outcomes: list[SyncOutcome] = []
+        while not (outcomes := self._publisher.outcomes()) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if [outcome.state for outcome in outcomes] != ["sealed"]:
+            raise RuntimeError(f"a sync was not sealed within {WAIT_S:g} s: {outcomes}")
+        self.times.append(
+            SyncTimes(
+                held_s=self._held_s,
+                seal_s=self._link.ended_at - self._link.stored_at,
+                commit_s=self._link.ended_at - self._returned_at,
+            )
+        )
+        version = outcomes[0].policy_version
+        assert version is not None
+        with VersionStore.open(self._store_root, max_bytes=self._max_bytes, keep_newest=1) as store:
+            store.unpin(version, FRESH_OWNER)
+
+    def close(self) -> None:
+        """End publisher and receiver."""
+        import ray
+
+        self._publisher.close()
+        ray.kill(self._actor, no_restart=True)
+
+
+@contextmanager
+def local_ray(object_store_bytes: int) -> Iterator[None]:
+    """A Ray of this run alone, on loopback, without a dashboard."""
+    os.environ.update(_RAY_ENV)
+    import ray
+
+    temp_dir = tempfile.mkdtemp(prefix="le-ray-", dir="/tmp")  # its sockets need a short path
+    try:
+        ray.init(
+            address="local",
+            num_cpus=2,
+            num_gpus=0,
+            object_store_memory=object_store_bytes,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=temp_dir,
+        )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(temp_dir, ignore_errors=True)
