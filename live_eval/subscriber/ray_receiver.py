@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from live_eval.channel import notify
-from live_eval.errors import LiveEvalError
+from live_eval.errors import LiveEvalError, TransportError
 from live_eval.reasons import DiscardReason
 from live_eval.store import BaseCheckpoint, VersionStore
 from live_eval.subscriber.arrival import unpack
@@ -71,6 +71,9 @@ class RayReceiver:
         self._receiver = Receiver(store, base, deadline_s=config.deadline_s, on_change=self._tell_service)
         self._tell_service()  # an earlier life may have left a sync that has just been discarded
         threading.Thread(target=self._tick, name="receiver-tick", daemon=True).start()
+
+    def ping(self) -> None:
+        """Return when the actor has started."""
 
     def request(self, data: bytes) -> bytes:
         """Answer a message that carries no payload."""
@@ -131,13 +134,16 @@ def start_ray_receiver(
     node_id: str | None = None,
     num_cpus: float = 0.0,
     detached: bool = False,
+    start_timeout_s: float = 60.0,
 ) -> ActorProxy[RayReceiver]:
     """Start the receiver in the Ray that this process is connected to, or find the one of that name.
 
     Ray restarts it without limit; `node_id` ties it to the node of the store and the engines.
-    `detached` lets it outlive the process that started it.
+    `detached` lets it outlive the process that started it. TransportError if it does not start
+    within `start_timeout_s` seconds, with the reason.
     """
     import ray
+    import ray.exceptions
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     options: dict[str, Any] = {
@@ -154,4 +160,10 @@ def start_ray_receiver(
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
     if detached:
         options["lifetime"] = "detached"
-    return ray.remote(RayReceiver).options(**options).remote(config)
+    actor: Any = ray.remote(RayReceiver).options(**options).remote(config)
+    try:
+        ray.get(actor.ping.remote(), timeout=start_timeout_s)
+    except ray.exceptions.RayError as error:
+        ray.kill(actor, no_restart=True)
+        raise TransportError(f"the receiver {name!r} does not start: {error}") from error
+    return actor

@@ -16,6 +16,7 @@ from fakes.local_ray import local_ray
 from fakes.sync import DOWN, EMBED, MODEL, NORM, UP, begin, bucket, commit, content, done, write_base
 from fakes.weights import weights
 
+from live_eval.errors import TransportError
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 from live_eval.publisher.staging import staging_bytes
@@ -223,6 +224,12 @@ def test_a_bucket_is_one_header_and_one_payload(site: Site) -> None:
     unknown = player.ask(commit(begin(9, incarnation="refs")))
     assert isinstance(unknown, ErrorReply)
     assert unknown.code == "transport"
+
+
+def test_a_receiver_that_cannot_start_says_why(tmp_path: Path) -> None:
+    config = RayReceiverConfig(store=tmp_path / "store", base=tmp_path / "nothing", max_bytes=1 << 20)
+    with pytest.raises(TransportError, match=r"nothing"):
+        start_ray_receiver(config, name="hopeless")
 
 
 def test_two_sources_interleave_and_share_a_tensor(site: Site) -> None:
