@@ -13,6 +13,7 @@ last byte is handed over, and in any case.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -29,6 +30,7 @@ from protocol.errors import ProtocolError
 from protocol.messages import (
     BucketHeader,
     ErrorReply,
+    GroupStatusRequest,
     Message,
     SourceDone,
     SyncAbort,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RESTART_POLL_S = 0.1
+"""Pause between two looks whether a receiver that died is back."""
 RETRY_S = 1.0
 """How often an idle sender tries to tell them."""
 
@@ -105,6 +109,8 @@ class SyncSender:
         self._untold: deque[SyncGivenUp] = deque()
         self._unanswered: list[Any] = []
         self._closing = False
+        self._ends_at = math.inf
+        """When a sender that is being closed stops waiting for a receiver that is gone."""
         self._thread = threading.Thread(target=self._run, name="live-eval-sender", daemon=True)
         self._thread.start()
 
@@ -127,6 +133,7 @@ class SyncSender:
         """Let the sender finish its queue; False if it did not within `timeout_s` seconds."""
         with self._changed:
             self._closing = True
+            self._ends_at = time.monotonic() + timeout_s
             self._changed.notify_all()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -147,10 +154,12 @@ class SyncSender:
                 logger.exception("the sender failed")
                 if isinstance(item, StagedSync):
                     self._give_up(item, DiscardReason.PUBLISHER_ABORTED, f"{type(error).__name__}: {error}")
-            if last:
+            if last and (not self._untold or time.monotonic() > self._ends_at):
                 while self._untold:
                     self._report(outcome_of(self._untold.popleft()))
                 return
+            if last:
+                time.sleep(RESTART_POLL_S)
 
     def _work(self, item: StagedSync | SyncGivenUp | None) -> None:
         if isinstance(item, StagedSync):
@@ -159,7 +168,8 @@ class SyncSender:
         if item is not None:
             self._remember(item)
         with suppress(LinkError):
-            self._tell_untold(0.0)
+            self._settle(0.0)
+            self._tell_untold()
 
     def _send(self, sync: StagedSync) -> None:
         try:
@@ -174,7 +184,9 @@ class SyncSender:
     def _exchange(self, sync: StagedSync) -> SyncOutcome:
         """The whole sync, up to its outcome; ends early when the receiver says that it has ended."""
         deadline = time.monotonic() + self._sync_timeout_s
-        self._tell_untold(self._answer_timeout_s)
+        self._settle(self._answer_timeout_s)
+        self._wait_for_receiver(time.monotonic() + self._answer_timeout_s)
+        self._tell_untold()
         begin = sync.begin
         if outcome := self._ask(begin, deadline):
             return outcome
@@ -204,6 +216,18 @@ class SyncSender:
                 DiscardReason.PUBLISHER_ABORTED, "the receiver answered a commit without an outcome"
             )
         return outcome
+
+    def _wait_for_receiver(self, deadline: float) -> None:
+        """A receiver that died is being restarted: the sync can wait for it, its bytes are in the slot."""
+        while True:
+            try:
+                self._ask(GroupStatusRequest(), deadline)
+                return
+            except LinkError as error:
+                gone = error.reason is DiscardReason.RECEIVER_RESTARTED
+                if not gone or time.monotonic() > min(deadline, self._ends_at):
+                    raise
+            time.sleep(RESTART_POLL_S)
 
     def _ask(self, message: Message, deadline: float) -> SyncOutcome | None:
         return self._answer(self._link.start(message), deadline, patient=isinstance(message, SyncCommit))
@@ -235,8 +259,11 @@ class SyncSender:
         while len(self._untold) > MAX_UNTOLD:
             self._report(outcome_of(self._untold.popleft()))
 
-    def _tell_untold(self, timeout_s: float) -> None:
-        """Tell the receiver what was given up; LinkError if it does not take it now."""
+    def _settle(self, timeout_s: float) -> None:
+        """Wait for answers that are owed; LinkError if one is not there within `timeout_s`.
+
+        Asking a frozen receiver again and again would only pile up what it has to do later.
+        """
         deadline = time.monotonic() + timeout_s
         while self._unanswered:
             if not self._link.settled(self._unanswered[0], max(deadline - time.monotonic(), 0.0)):
@@ -244,6 +271,9 @@ class SyncSender:
                     DiscardReason.PUBLISHER_DEADLINE, "the receiver still owes an answer from an earlier sync"
                 )
             self._unanswered.pop(0)
+
+    def _tell_untold(self) -> None:
+        """Tell the receiver what was given up; LinkError if it does not take it now."""
         while self._untold:
             note = self._untold[0]
             outcome: SyncOutcome | None = None

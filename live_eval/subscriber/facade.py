@@ -17,7 +17,6 @@ import logging
 import os
 import signal
 import sys
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -65,13 +64,12 @@ class Facade:
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="facade")
         self._watches: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, str] = {}
-        self.instance_id = uuid.uuid4().hex
 
     async def handle(self, message: Message, connection: Connection) -> Message:
         """Answer one request."""
         match message:
             case GroupStatusRequest():
-                return GroupStatus(instance_id=self.instance_id, groups=self._groups.names)
+                return GroupStatus(instance_id=self._receiver.instance_id, groups=self._groups.names)
             case JoinGroup():
                 await self._in_thread(lambda: self._groups.join(message))
                 return Ok()

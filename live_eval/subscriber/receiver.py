@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from protocol.errors import UnknownMessage
 from protocol.messages import (
     BucketHeader,
     BucketStored,
+    GroupStatus,
+    GroupStatusRequest,
     Message,
     Ok,
     SourceDone,
@@ -82,6 +85,8 @@ class Receiver:
             optional=base.optional(),
             tied=dict([base.tied_pair]) if base.tied_pair else {},
         )
+        self.instance_id = uuid.uuid4().hex
+        """Of this life of the process."""
         self._deadline_s = deadline_s
         self._clock = clock
         self._on_change = on_change
@@ -90,7 +95,7 @@ class Receiver:
         self._open: _Sync | None = None
 
     def handle(self, message: Message) -> Message:
-        """Answer any message of a sync that carries no bucket.
+        """Answer any message that carries no bucket.
 
         Blocks for a commit until all sources are done. TransportError for a sync that nobody
         began here; UnknownMessage for a message that is not the receiver's.
@@ -106,6 +111,8 @@ class Receiver:
                 return self.fail(message.sync_id, _reason(message.reason), message.detail)
             case SyncGivenUp():
                 return self.given_up(message)
+            case GroupStatusRequest():
+                return GroupStatus(instance_id=self.instance_id)
         raise UnknownMessage(f"{type(message).__name__} is no message to a receiver")
 
     def begin(self, begin: SyncBegin) -> SyncAccepted | SyncOutcome:

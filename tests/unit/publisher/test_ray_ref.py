@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -69,7 +70,8 @@ def test_digests_travel_and_at_most_two_payloads_are_alive(side: Side, outcomes:
         publish(publisher, version)
         assert outcomes(publisher, 1)[0].state == "sealed"
     assert side.link.max_payloads <= 2
-    assert side.link.sent[:7] == ["SyncBegin", *["BucketHeader"] * 4, "SourceDone", "SyncCommit"]
+    one_sync = ["GroupStatusRequest", "SyncBegin", *["BucketHeader"] * 4, "SourceDone", "SyncCommit"]
+    assert side.link.sent == one_sync * 3
 
 
 def test_a_frozen_receiver_costs_the_deadline_once(side: Side, outcomes: Outcomes) -> None:
@@ -107,21 +109,32 @@ def test_a_receiver_that_does_not_answer_in_time_loses_the_version_and_not_the_s
 
 
 def test_a_dead_receiver_is_told_what_was_given_up_when_it_is_back(side: Side, outcomes: Outcomes) -> None:
-    publisher = side.publisher()
+    publisher = side.publisher(answer_timeout_s=0.1)
     side.link.dead = True
-    reports = [publish(publisher, 1), publish(publisher, 2)]
-    assert all(report.held_s < 0.5 for report in reports)
-    time.sleep(0.1)
+    for version in (1, 2):
+        assert publish(publisher, version).held_s < 0.5
+        time.sleep(0.4)
     assert publisher.outcomes() == []
     side.link.dead = False
-    found = outcomes(publisher, 2)
-    assert [(o.weight_version, o.reason) for o in found] == [
+    assert [(o.weight_version, o.reason) for o in outcomes(publisher, 2)] == [
         (1, "receiver_restarted"),
         (2, "receiver_restarted"),
     ]
     assert side.desk.reasons() == [(1, "receiver_restarted"), (2, "receiver_restarted")]
     publish(publisher, 3)
     assert outcomes(publisher, 1)[0].policy_version == 3
+
+
+def test_a_sync_waits_in_its_slot_for_a_receiver_that_is_being_restarted(
+    side: Side, outcomes: Outcomes
+) -> None:
+    publisher = side.publisher(answer_timeout_s=5.0)
+    side.link.dead = True
+    assert publish(publisher, 1).held_s < 0.2
+    time.sleep(0.3)
+    side.link.dead = False
+    assert outcomes(publisher, 1)[0].state == "sealed"
+    assert side.desk.reasons() == []
 
 
 def test_a_full_object_store_costs_the_version(side: Side, outcomes: Outcomes) -> None:
@@ -285,8 +298,19 @@ def test_closing_finishes_what_was_committed_and_ends_what_was_not_told(side: Si
     other = side.publisher(incarnation_id="life-2")
     side.link.dead = True
     publish(other, 1)
-    other.close(5.0)
+    other.close(0.3)
+    time.sleep(0.3)
     assert [outcome.reason for outcome in other.outcomes()] == ["receiver_restarted"]
+
+
+def test_closing_waits_within_its_time_for_a_receiver_that_is_being_restarted(side: Side) -> None:
+    publisher = side.publisher(answer_timeout_s=0.2)
+    side.link.dead = True
+    publish(publisher, 1)
+    threading.Timer(0.6, setattr, (side.link, "dead", False)).start()
+    publisher.close(5.0)
+    assert [outcome.reason for outcome in publisher.outcomes()] == ["receiver_restarted"]
+    assert side.desk.reasons() == [(1, "receiver_restarted")]
 
 
 def test_what_cannot_be_told_is_bounded(side: Side, outcomes: Outcomes) -> None:
