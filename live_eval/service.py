@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from live_eval.channel import ChannelServer, Connection, socket_path
-from live_eval.config import ServiceConfig
+from live_eval.config import EngineSettings, ServiceConfig
 from live_eval.coordinator.coordinator import Coordinator
 from live_eval.coordinator.evaluator import Evaluator
 from live_eval.coordinator.records import JobRecords
@@ -40,7 +40,7 @@ from live_eval.results.wandb_sink import WandbSink, wandb_run_id
 from live_eval.rundir import SERVICE_SOCKET, RunDir
 from live_eval.scheduling.scheduler import Scheduler
 from live_eval.store.store import VersionStore
-from protocol.errors import UnknownMessage
+from protocol.errors import ProtocolError, UnknownMessage
 from protocol.messages import (
     EngineEvent,
     JobEvent,
@@ -223,7 +223,10 @@ class Service:
         self._tell(EngineEvent(engine=name, state=str(state), detail=detail[:1000]))
 
     def _tell(self, event: JobEvent | EngineEvent) -> None:
-        self._subscribers = {each for each in self._subscribers if each.push(event)}
+        try:
+            self._subscribers = {each for each in self._subscribers if each.push(event)}
+        except ProtocolError:  # a name that no message can carry must not end the service
+            logger.exception("subscribers cannot be told of %r", event)
 
 
 def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
@@ -237,11 +240,18 @@ def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
             device=settings.device,
             dtype=settings.dtype,
             tp_size=settings.tp_size,
-            extra_args=settings.extra_args,
+            extra_args=settings.extra_args + _first_gpu(settings, number),
             url=url,
         )
         for number, url in enumerate(urls)
     ]
+
+
+def _first_gpu(settings: EngineSettings, number: int) -> tuple[str, ...]:
+    """Engines on one host share the visible GPUs: each takes the next `tp_size` of them."""
+    if settings.addresses or settings.device == "cpu":
+        return ()
+    return ("--base-gpu-id", str(number * settings.tp_size))
 
 
 def digest_of(store: VersionStore, policy_version: int) -> str:

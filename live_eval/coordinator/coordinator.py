@@ -39,7 +39,7 @@ from live_eval.coordinator.feed import (
     VersionSealed,
     VersionsFeed,
 )
-from live_eval.errors import NoSuchVersion, StoreError
+from live_eval.errors import LiveEvalError, NoSuchVersion, StoreError
 from live_eval.reasons import EndReason
 from live_eval.scheduling.actions import (
     CancelRunning,
@@ -124,14 +124,16 @@ class Coordinator:
         """Let a checkpoint be evaluated; the ids of its jobs.
 
         CorruptVersion if the directory is no whole safetensors checkpoint, ConfigError if a
-        dataset is not configured; nothing is recorded then.
+        dataset is not configured, LiveEvalError if all is finished; nothing is recorded then.
         """
+        if self._scheduler.finished:
+            raise LiveEvalError(f"the service has finished and takes no more work; {path} is not evaluated")
         directory = Path(path).absolute()
         check_complete(directory)
         number = self._ledger.next_checkpoint_number()
         target = CheckpointTarget(path=str(directory), number=number, train_step=step_in_name(directory.name))
         self._apply(self._scheduler.checkpoint_submitted(target, datasets, now=self._clock()))
-        return tuple(job_id(target, name) for name in datasets or self._config.datasets)
+        return tuple(job_id(target, name) for name in dict.fromkeys(datasets or self._config.datasets))
 
     def status(self) -> ServiceStatus:
         """What the scheduler sees now."""
