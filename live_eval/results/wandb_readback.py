@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,9 +71,17 @@ class ReadRun:
 
 
 def run_directories(folder: Path, run_id: str) -> list[Path]:
-    """The run's directories in wandb's folder, oldest life first."""
-    found = [d for kind in ("offline-run", "run") for d in folder.glob(f"{kind}-*-{run_id}") if d.is_dir()]
-    return sorted(found, key=lambda directory: directory.name.removeprefix("offline-"))
+    """The run's directories in wandb's folder, oldest life first.
+
+    A directory is named by the second of its start; a further one of that second gets a number.
+    """
+    pattern = re.compile(rf"(?:offline-)?run-(\d+_\d+)-{re.escape(run_id)}(?:-(\d+))?")
+    found: list[tuple[str, int, Path]] = []
+    for directory in folder.glob(f"*run-*-{run_id}*"):
+        match = pattern.fullmatch(directory.name)
+        if match is not None and directory.is_dir():
+            found.append((match[1], int(match[2] or 0), directory))
+    return [directory for _, _, directory in sorted(found)]
 
 
 def read_run(folder: Path, run_id: str) -> ReadRun:

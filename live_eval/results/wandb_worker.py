@@ -4,13 +4,15 @@ Reads one JSON message a line (start, log), answers each with one line. When its
 because the service was killed, it lets wandb write out what it has and ends, within the finish
 deadline. Knows nothing of the ledger.
 
-Invariant: at most one of these, and one wandb-core, writes a run: the next one waits for the one
-before, and kills it if it does not end.
+Invariant: at most one of these, and one wandb-core, writes a run: a lock that the kernel holds lets
+one in at a time; the next one waits for the one before, and kills it if it does not end. One whose
+input closes while it waits begins nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -28,6 +30,9 @@ from live_eval.results.wandb_readback import read_run, result_ids, run_directori
 _WRITER = "live-eval-writer.json"
 """Names the processes that write the run, in wandb's folder."""
 
+_LOCK = "live-eval-writer.lock"
+"""Held by the one of these processes that may write, for as long as it lives."""
+
 _GONE_S = 15.0
 """How long a writer of an earlier life may take to end before it is killed."""
 
@@ -38,6 +43,8 @@ class _Worker:
     def __init__(self) -> None:
         self._run: Any = None
         self._finish_timeout_s = 30.0
+        self._begins = threading.Lock()
+        self._begun = False
 
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["op"] == "start":
@@ -54,7 +61,13 @@ class _Worker:
             self._run.finish()
 
     def end_soon(self) -> None:
-        """The process ends at the finish deadline, whatever wandb does and wherever it hangs."""
+        """The process ends at the finish deadline, whatever wandb does and wherever it hangs.
+
+        At once if it has not begun: what it would write is fed to the next one.
+        """
+        with self._begins:
+            if not self._begun:
+                os._exit(0)
         timer = threading.Timer(self._finish_timeout_s, os._exit, args=(1,))
         timer.daemon = True
         timer.start()
@@ -63,8 +76,11 @@ class _Worker:
         folder = Path(message["dir"]) / "wandb"
         folder.mkdir(parents=True, exist_ok=True)
         self._finish_timeout_s = message["finish_timeout_s"]
+        _be_the_only_one(folder)
         _wait_for_earlier_writer(folder / _WRITER)
         _write_writer(folder / _WRITER, [psutil.Process()])
+        with self._begins:
+            self._begun = True
         present = result_ids(read_run(folder, message["run_id"]).rows)
         wait_for_new_second(folder, message["run_id"])
         self._run = _begin_run(message)
@@ -107,14 +123,29 @@ def _begin_run(message: dict[str, Any]) -> Any:
     )
 
 
-def _wait_for_earlier_writer(record: Path) -> None:
+def _be_the_only_one(folder: Path) -> None:
+    """Take the lock; who holds it for too long is killed."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _GONE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.05)
+        if time.monotonic() > deadline:
+            deadline += _GONE_S
+            _wait_for_earlier_writer(folder / _WRITER, patience_s=0.0)
+
+
+def _wait_for_earlier_writer(record: Path, *, patience_s: float = _GONE_S) -> None:
     """Until the processes of an earlier life are gone: one that still writes would be read too early."""
     try:
         known = json.loads(record.read_text())
     except (FileNotFoundError, ValueError):
         return
     earlier = [process for entry in known if (process := _same_process(entry)) is not None]
-    _, alive = psutil.wait_procs(earlier, timeout=_GONE_S)
+    _, alive = psutil.wait_procs(earlier, timeout=patience_s)
     for process in alive:
         process.kill()
     psutil.wait_procs(alive, timeout=_GONE_S)

@@ -100,3 +100,21 @@ def test_each_result_is_there_once_after_kills_at_five_points(
     wait_for(service, "fed")
     assert service.communicate(timeout=60.0) and service.returncode == 0
     assert check_exactly_once(tmp_path) == 2 * 101
+
+
+def test_each_result_is_there_once_after_lives_that_were_killed_as_soon_as_they_had_begun(
+    tmp_path: Path, start: Start
+) -> None:
+    """What writes for several of them waits at one time for what wrote before."""
+    helpers: list[psutil.Process] = []
+    for life in range(6):
+        service = start(1, 20, "hold")
+        wait_for(service, "ended")
+        time.sleep(0.1 * life)
+        helpers += kill(service, with_wandb=False)
+    service = start(1, 21)
+    wait_for(service, "fed")
+    assert service.communicate(timeout=60.0) and service.returncode == 0
+    assert check_exactly_once(tmp_path) == 2 * 21
+    _, alive = psutil.wait_procs(helpers, timeout=20.0)
+    assert alive == [], "a process of a killed life stayed behind"

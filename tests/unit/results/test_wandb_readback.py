@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from live_eval.results.wandb_readback import DefinedMetric, ReadRun, records, result_ids
+from live_eval.results.wandb_readback import DefinedMetric, ReadRun, records, result_ids, run_directories
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32768
@@ -85,3 +86,22 @@ def test_an_exact_definition_goes_before_a_glob() -> None:
 def test_a_row_is_named_by_the_result_in_whichever_family() -> None:
     rows = [{"live_eval/result_id": "a"}, {"checkpoint_eval/result_id": "b"}, {"_step": 3}]
     assert result_ids(rows) == ["a", "b"]
+
+
+def test_a_runs_directories_are_found_in_the_order_of_their_start(tmp_path: Path) -> None:
+    ours = [
+        "offline-run-20260101_000001-ours",
+        "offline-run-20260101_000001-ours-1",
+        "offline-run-20260101_000001-ours-2",
+        "run-20260101_000001-ours-10",
+        "offline-run-20260102_000000-ours",
+    ]
+    for name in [
+        *ours,
+        "offline-run-20260101_000001-ours2",
+        "offline-run-20260101_000001-yours",
+        "latest-run",
+    ]:
+        (tmp_path / name).mkdir()
+    (tmp_path / "offline-run-20260103_000000-ours").touch()
+    assert [path.name for path in run_directories(tmp_path, "ours")] == ours
