@@ -85,7 +85,8 @@ class Calls:
             busy = [engine for engine in self._engines if self._running[engine.name]]
             if time.monotonic() > deadline:
                 for engine in busy:
-                    engine.quarantine(EngineTimeout(f"engine {engine.name} did not abort in {timeout_s:g} s"))
+                    error = EngineTimeout(f"engine {engine.name} did not abort in {timeout_s:g} s")
+                    engine.quarantine(error, life=engine.life)
             else:
                 await asyncio.gather(*(self._abort_one(engine) for engine in busy))
             async with self._turn:
@@ -114,12 +115,13 @@ class Calls:
                 self.last_loss = self.last_loss or "no engine holds the target"
                 lost += [request.request_id for request in call]
             return
+        life = engine.life
         try:
             answers = await self._send(engine, call)
         except EngineError as error:
             self.last_loss = str(error)
             lost += [request.request_id for request in call]
-            engine.quarantine(error)
+            engine.quarantine(error, life=life)
         else:
             done += answers
             if on_done is not None:
@@ -147,7 +149,7 @@ class Calls:
     async def _send(self, engine: Engine, call: Sequence[GenRequest]) -> list[Generation]:
         timeout_s = self._settings.request_timeout_s
         try:
-            return await engine.until_trouble(engine.client.generate(call, timeout_s=timeout_s))
+            return await engine.while_alive(engine.client.generate(call, timeout_s=timeout_s))
         except EngineRefused as error:
             if error.status >= 500:
                 raise
@@ -171,10 +173,11 @@ class Calls:
         return replace(answer, request_id=request.request_id)
 
     async def _abort_one(self, engine: Engine) -> None:
+        life = engine.life
         try:
             await engine.client.abort_all()
         except EngineError as error:
-            engine.quarantine(error)
+            engine.quarantine(error, life=life)
 
 
 def _not_sent(request: GenRequest) -> Generation:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from live_eval.engines.client import SGLangClient
+from live_eval.engines.client import EngineRefused, SGLangClient
 from live_eval.engines.launch import (
     START_TIMEOUT_S,
     EngineProcess,
@@ -24,8 +24,8 @@ from live_eval.engines.launch import (
     checkpoint_dtype,
     launch_settings,
 )
-from live_eval.engines.pin import UNLOADED_LABEL, Held
-from live_eval.errors import ConfigError, EngineDied, EngineError, LoadFailed, PinMismatch
+from live_eval.engines.pin import Held
+from live_eval.errors import ConfigError, EngineDied, EngineError, EngineTimeout, LoadFailed, PinMismatch
 
 if TYPE_CHECKING:
     from live_eval.engines.client import ServerInfo
@@ -53,6 +53,9 @@ class EngineState(StrEnum):
     DEAD = "dead"
     """Given up: its restarts are spent, or it cannot serve this model."""
 
+
+Life = asyncio.Future[str]
+"""One life of an engine, from a start to the trouble that ends it: then it is done, and says why."""
 
 StateListener = Callable[[str, EngineState, str], None]
 """Told of each change: the engine's name, its new state, and why."""
@@ -114,8 +117,7 @@ class Engine:
         self.held: Held | None = None
         self.state = EngineState.STARTING
         self.process: EngineProcess | None = None
-        self.trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done when this life of the engine is over; its result says why."""
+        self.life: Life = asyncio.get_running_loop().create_future()
         self._log = log
         self._probe = probe
         self._policy = policy
@@ -148,36 +150,48 @@ class Engine:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def quarantine(self, error: EngineError) -> None:
-        """Take it out of use now; it is killed and launched again in the background."""
-        if not self.usable:
+    def quarantine(self, error: EngineError, *, life: Life) -> None:
+        """Take it out of use now; it is killed and launched again in the background.
+
+        `life` is the one in which the error arose: an error of an earlier life is old news.
+        """
+        if not self._lives(life):
             return
         self._must_be_new = isinstance(error, (LoadFailed, PinMismatch))
         self._end_life(str(error))
 
-    async def until_trouble(self, call: Coroutine[None, None, T]) -> T:
-        """The call's result; EngineDied as soon as this life of the engine is over, the call cancelled."""
-        trouble, task = self.trouble, asyncio.ensure_future(call)
-        try:
-            await asyncio.wait((task, trouble), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise EngineDied(f"engine {self.name} was lost: {trouble.result()}")
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
+    def pinned(self, pin: EnginePin, *, life: Life) -> bool:
+        """It holds a verified version: it may be prompted, and its earlier troubles are over.
 
-    def pinned(self, pin: EnginePin) -> None:
-        """It holds a verified version: it may be prompted, and its earlier troubles are over."""
+        False, and nothing is changed, if the life in which it was pinned is over.
+        """
+        if not self._lives(life):
+            return False
         self.held = pin.held
         self._num_starts = 0
         self._set(EngineState.PINNED, pin.label)
+        return True
 
     def unpinned(self) -> None:
         """It gets no prompts until its next pin."""
         if self.state is EngineState.PINNED:
             self._set(EngineState.READY, "")
+
+    async def while_alive(self, call: Coroutine[None, None, T]) -> T:
+        """The call's result; EngineDied as soon as this life is over, and the call is cancelled."""
+        life, task = self.life, asyncio.ensure_future(call)
+        try:
+            await asyncio.wait((task, life), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise EngineDied(f"engine {self.name} was lost: {life.result()}")
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+    def _lives(self, life: Life) -> bool:
+        return self.usable and self.life is life and not life.done()
 
     async def _supervise(self) -> None:
         try:
@@ -201,21 +215,21 @@ class Engine:
         if self._num_starts > 1:
             await asyncio.sleep(min(self._policy.back_off_s * 2 ** (self._num_starts - 2), MAX_BACK_OFF_S))
         self._num_starts += 1
-        self.trouble = asyncio.get_running_loop().create_future()
+        self.life = asyncio.get_running_loop().create_future()
         try:
             await (self._attach(self.spec.url) if self.spec.url else self._launch())
         except EngineError as error:
             return self._end_life(str(error))
         self._set(EngineState.READY, self.flavour)
         if self.process is None:
-            await asyncio.shield(self.trouble)
+            await asyncio.shield(self.life)
             return
         exit_task = asyncio.create_task(self.process.wait())
         try:
-            await asyncio.wait((exit_task, self.trouble), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((exit_task, self.life), return_when=asyncio.FIRST_COMPLETED)
         finally:
             exit_task.cancel()
-        if not self.trouble.done():
+        if not self.life.done():
             self._end_life(f"the server ended with status {exit_task.result()}")
 
     async def _launch(self) -> None:
@@ -228,14 +242,14 @@ class Engine:
         async with SGLangClient(url, name=self.name) as client:
             while True:
                 try:
-                    info = await client.model_info()
-                except EngineDied:
-                    self._must_be_new = False  # whoever answers next has been started since
-                except EngineError as error:
-                    logger.debug("engine %s: %s", self.name, error)
-                else:
-                    if not self._must_be_new or info.weight_version == UNLOADED_LABEL:
+                    await client.model_info()
+                    if not self._must_be_new:
                         break
+                except (EngineDied, EngineRefused):
+                    # A restart takes longer than a poll, so whoever answers next has been started since.
+                    self._must_be_new = False
+                except EngineTimeout as error:
+                    logger.debug("engine %s: %s", self.name, error)
                 await asyncio.sleep(ATTACH_POLL_S)
         self._must_be_new = False
         await self._meet(url)
@@ -271,8 +285,8 @@ class Engine:
 
     def _end_life(self, why: str) -> None:
         self._set(EngineState.QUARANTINED, why)
-        if not self.trouble.done():
-            self.trouble.set_result(why)
+        if not self.life.done():
+            self.life.set_result(why)
 
     def _set(self, state: EngineState, detail: str) -> None:
         logger.info("engine %s: %s -> %s %s", self.name, self.state, state, detail)

@@ -19,7 +19,7 @@ from live_eval.engines.calls import Calls
 from live_eval.engines.engine import EngineState
 from live_eval.engines.fingerprint import distance, tolerance
 from live_eval.engines.requests import RequestsLost
-from live_eval.errors import EngineError, PinMismatch
+from live_eval.errors import EngineDied, EngineError, PinMismatch
 
 if TYPE_CHECKING:
     from live_eval.engines.engine import Engine
@@ -83,13 +83,14 @@ class Lease:
         """
         self._check_open()
         await self._calls.abort()
-        for engine in self._group.engines:
-            engine.unpinned()
-        self._target = None
-        report = await self._pin_shielded(target)
-        self._target = target
-        self._calls.open()
-        return report
+        async with self._one_pin:
+            for engine in self._group.engines:
+                engine.unpinned()
+            self._target = None
+            report = await self._pin_shielded(target)
+            self._target = target
+            self._calls.open()
+            return report
 
     async def repin(self) -> None:
         """Take engines that came back into the lease; waits for one only if none is left.
@@ -160,7 +161,7 @@ class Lease:
         self._released = True
         try:
             if self._pinning is not None:
-                await asyncio.wait({self._pinning})
+                await asyncio.gather(self._pinning, return_exceptions=True)
             await self._calls.abort()
         finally:
             for engine in self._group.engines:
@@ -187,47 +188,49 @@ class Lease:
     async def _pin_ready(self, target: PinTarget) -> PinReport:
         verify_s = await self._group.pinner.check_files(target)
         await self._group.wait_usable(self._group.settings.usable_timeout_s)
-        engines = [engine for engine in self._group.engines if engine.state is EngineState.READY]
-        outcomes = await asyncio.gather(*(self._pin_one(engine, target) for engine in engines))
+        lives = {engine: engine.life for engine in self._group.engines if engine.state is EngineState.READY}
+        outcomes = await asyncio.gather(*(self._pin_one(engine, target) for engine in lives))
         pins: dict[Engine, EnginePin] = {}
         failed: dict[Engine, EngineError] = {}
-        for engine, outcome in zip(engines, outcomes, strict=True):
+        for engine, outcome in zip(lives, outcomes, strict=True):
             if isinstance(outcome, EngineError):
                 failed[engine] = outcome
             else:
                 pins[engine] = outcome
         failed |= _disagreeing(pins, target)
+        for engine, pin in list(pins.items()):
+            if engine not in failed and not engine.pinned(pin, life=lives[engine]):
+                failed[engine] = EngineDied(f"engine {engine.name} was lost right after the load")
         for engine, error in failed.items():
             logger.warning("engine %s is not pinned to %s: %s", engine.name, target.label, error)
             pins.pop(engine, None)
-            engine.quarantine(error)
+            engine.quarantine(error, life=lives[engine])
         if not pins:
-            raise next(iter(failed.values()))
+            raise next(iter(failed.values()), EngineDied("all engines were lost before the load"))
         for engine, pin in pins.items():
             self._group.pinner.book.add(target.digest, engine.flavour, pin.held.vector)
-            engine.pinned(pin)
         return _report(target, pins, failed, verify_s=verify_s)
 
     async def _pin_one(self, engine: Engine, target: PinTarget) -> EnginePin | EngineError:
         """The engine's pin, or why it failed; a server that dies meanwhile ends it at once."""
         before = engine.held
         if before is None:
-            return EngineError(f"engine {engine.name} was lost before the load")
+            return EngineDied(f"engine {engine.name} was lost before the load")
         try:
-            return await engine.until_trouble(
+            return await engine.while_alive(
                 self._group.pinner.pin(engine.client, target, before=before, flavour=engine.flavour)
             )
         except EngineError as error:
             return error
 
     async def _check_one(self, engine: Engine, target: PinTarget) -> None:
-        held = engine.held
+        held, life = engine.held, engine.life
         if held is None:
-            raise EngineError(f"engine {engine.name} was lost before the check")
+            raise EngineDied(f"engine {engine.name} was lost before the check")
         try:
             await self._group.pinner.check(engine.client, target, held=held, flavour=engine.flavour)
         except EngineError as error:
-            engine.quarantine(error)
+            engine.quarantine(error, life=life)
             raise
 
 

@@ -285,7 +285,10 @@ async def test_after_a_failed_load_an_attached_engine_waits_for_its_owner_to_res
         server.load_status = 200
         await asyncio.sleep(0.3)
         assert group.states() == {"e0": EngineState.STARTING}
+        await server.stop()
+        await asyncio.sleep(0.2)
         server.reset()
+        await server.start()
         await lease.pin(version(2))
         assert group.states() == {"e0": EngineState.PINNED}
 
@@ -303,6 +306,34 @@ async def test_an_engine_that_never_becomes_idle_is_quarantined_with_its_last_an
         assert group.states()["e0"] in (EngineState.QUARANTINED, EngineState.STARTING, EngineState.READY)
         with pytest.raises(EngineError, match="nothing is pinned"):
             await lease.generate(prompts(1))
+
+
+async def test_an_engine_that_is_lost_between_its_load_and_the_verdict_is_not_pinned(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, (first, second) = await make_group(2)
+    second.load_s = 0.3
+    async with await group.lease("a") as lease:
+        pin = asyncio.create_task(lease.pin(version(1)))
+        await until(lambda: first.label == "1" and first.calls[-1] == "/generate")
+        engine = group.engines[0]
+        engine.quarantine(EngineDied("killed"), life=engine.life)
+        report = await pin
+        assert list(report.labels) == ["e1"]
+        assert "lost right after the load" in report.dropped["e0"]
+        # It is back by now, and the old pin says nothing about what it holds.
+        await until(lambda: engine.state is EngineState.READY)
+        assert {a.engine for a in await lease.generate(prompts(12))} == {"e1"}
+
+
+async def test_an_error_of_an_earlier_life_is_old_news(make_group: MakeGroup) -> None:
+    group, _ = await make_group()
+    (engine,) = group.engines
+    life = engine.life
+    engine.quarantine(EngineDied("first"), life=life)
+    await until(lambda: engine.state is EngineState.READY)
+    engine.quarantine(EngineDied("late"), life=life)
+    assert engine.state is EngineState.READY
 
 
 async def test_one_bad_engine_is_dropped_and_the_other_serves(
