@@ -73,6 +73,8 @@ class EngineSpec:
     dtype: str | None = None
     """None: the checkpoint's own."""
     tp_size: int = 1
+    first_gpu: int = 0
+    """Engines of one host need different ones: engine n takes GPUs n * tp_size and up."""
     extra_args: tuple[str, ...] = ()
     url: str | None = None
     """Address of a running server to attach to; None launches one."""
@@ -84,6 +86,7 @@ class EngineSpec:
             device=self.device,
             dtype=self.dtype,
             tp_size=self.tp_size,
+            first_gpu=self.first_gpu,
             extra_args=self.extra_args,
         )
 

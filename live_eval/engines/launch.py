@@ -92,16 +92,17 @@ def launch_settings(
     device: str = "cuda",
     dtype: str | None = None,
     tp_size: int = 1,
+    first_gpu: int = 0,
     extra_args: tuple[str, ...] = (),
 ) -> LaunchSettings:
     """Arguments and environment for a server of `model_path`.
 
     `device="cpu"` gives the embedded engine; anything else is plain SGLang. `dtype` is the
-    checkpoint's own unless given. `extra_args` override the defaults.
+    checkpoint's own unless given. `first_gpu`: of `tp_size` in a row. `extra_args` override the defaults.
     """
     path = model_path.resolve()
     on_cpu = device == "cpu"
-    device_args = CPU_ARGS if on_cpu else ("--device", device)
+    device_args = CPU_ARGS if on_cpu else ("--device", device, "--base-gpu-id", str(first_gpu))
     env = {k: v for k, v in CPU_ENV.items() if k not in os.environ} if on_cpu else {}
     return LaunchSettings(
         model_path=path,

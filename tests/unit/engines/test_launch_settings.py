@@ -29,8 +29,8 @@ def test_cpu_settings_only_when_asked(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "torch_native" in on_cpu.args
     assert on_cpu.env["SGLANG_USE_CPU_ENGINE"] == "1"
     assert on_cpu.append_paths == (STUBS_DIR,)
-    on_gpu = launch_settings(path, tp_size=2)
-    assert on_gpu.args == ("--device", "cuda")
+    on_gpu = launch_settings(path, tp_size=2, first_gpu=4)
+    assert on_gpu.args == ("--device", "cuda", "--base-gpu-id", "4")
     assert on_gpu.env == {}
     assert on_gpu.append_paths == ()
     assert on_gpu.tp_size == 2
