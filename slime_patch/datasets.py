@@ -1,0 +1,152 @@
+"""slime's eval datasets as live-eval's eval sets.
+
+Owns which of slime's settings carry over and which are refused, with the reason. Reads the dataset
+configurations that slime has resolved (--eval-prompt-data, or --eval-config with its defaults and
+overrides); the files themselves are read by `prepare`.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from live_eval.errors import ConfigError
+from live_eval.evaluation.datasets import EXACT_MATCH, EvalSetConfig
+from live_eval.evaluation.sampling import SamplingParams
+
+REWARD_FUNCTION = "slime_patch.reward.reward"
+STOCK_EVAL = "slime.rollout.sglang_rollout.generate_rollout"
+
+NOT_SAMPLED = {
+    "stop_token_ids": "tokens at which an answer ends are not supported; give texts with --rollout-stop",
+    "min_new_tokens": "a least number of tokens is not supported; leave --eval-min-new-tokens out",
+    "repetition_penalty": "a repetition penalty is not supported; leave it out of --eval-config",
+    "multimodal_keys": "only text is evaluated",
+    "custom_generate_function_path": "live eval asks the engines directly; a generate function of your own "
+    "needs --eval-mode inline",
+    "app_service": "live eval asks the engines directly; an app service needs --eval-mode inline",
+    "message_processor": "it needs --eval-mode inline",
+    "reward_model": "give the dataset an rm_type or custom_rm_path, or use --eval-mode inline",
+    "remote_environment": "it needs --eval-mode inline",
+}
+"""Fields of slime's EvalDatasetConfig that would make another measurement than the user asked for."""
+
+NOT_FOR_JOB = {
+    "custom_generate_function_path": "live eval asks the engines directly and would measure something else; "
+    "use --eval-mode inline",
+    "rollout_sample_hook_path": "sample hooks are not applied to live eval; use --eval-mode inline",
+    "custom_eval_rollout_log_function_path": "live eval does not log through slime; leave it out, or use "
+    "--eval-mode inline",
+    "group_rm": "rewards of whole groups cannot be used in eval (in slime neither)",
+}
+"""slime's arguments of which the same is true."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetPlan:
+    """One dataset: how slime reads it, and how live-eval evaluates it."""
+
+    name: str
+    path: str
+    """As slime takes it: .jsonl or .parquet, with an optional slice as in `file.jsonl@[0:100]`."""
+    input_key: str
+    label_key: str | None
+    tool_key: str | None = None
+    metadata_key: str = "metadata"
+    apply_chat_template: bool = False
+    apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    max_prompt_tokens: int | None = None
+    metadata_overrides: dict[str, Any] = field(default_factory=dict)
+    rm_type: str | None = None
+    """One of slime's rules; None with `custom_rm_path` None means exact match."""
+    custom_rm_path: str | None = None
+    reward_key: str | None = None
+    n: int = 1
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+    @property
+    def by_exact_match(self) -> bool:
+        """Whether the answer itself is compared with the label."""
+        return self.rm_type is None and self.custom_rm_path is None
+
+    def eval_set(self, prepared: Path) -> EvalSetConfig:
+        """The eval set of the file that `prepare` made; ConfigError if a value cannot be."""
+        return EvalSetConfig(
+            name=self.name,
+            path=prepared,
+            prompt_key="prompt",
+            label_key="label" if self.label_key is not None else None,
+            n=self.n,
+            sampling=self.sampling,
+            reward=EXACT_MATCH if self.by_exact_match else REWARD_FUNCTION,
+            reward_key=None if self.by_exact_match else self.reward_key,
+        )
+
+
+def plan_datasets(args: Namespace) -> tuple[DatasetPlan, ...]:
+    """All eval datasets of a job; ConfigError names the setting that cannot carry over, and why."""
+    datasets = getattr(args, "eval_datasets", None) or []
+    if not datasets:
+        raise ConfigError(
+            "there is nothing to evaluate on: give --eval-prompt-data NAME PATH or --eval-config"
+        )
+    _check_job(args)
+    return tuple(_plan(dataset, args) for dataset in datasets)
+
+
+def _check_job(args: Namespace) -> None:
+    for name, reason in NOT_FOR_JOB.items():
+        if value := getattr(args, name, None):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {value} does not carry over to live eval: {reason}"
+            )
+    function = getattr(args, "eval_function_path", None)
+    if function not in (None, STOCK_EVAL, getattr(args, "rollout_function_path", None)):
+        raise ConfigError(
+            f"--eval-function-path {function} does not carry over to live eval, which samples as slime's "
+            "stock "
+            f"eval does: leave it out, give {STOCK_EVAL}, or use --eval-mode inline"
+        )
+
+
+def _plan(dataset: Any, args: Namespace) -> DatasetPlan:
+    for name, reason in NOT_SAMPLED.items():
+        if (value := getattr(dataset, name, None)) is not None:
+            raise ConfigError(f"dataset {dataset.name!r}: {name} is {value!r}: {reason}")
+    rm_type = dataset.rm_type or args.rm_type or None
+    plan = DatasetPlan(
+        name=dataset.name,
+        path=dataset.path,
+        input_key=dataset.input_key,
+        label_key=dataset.label_key,
+        tool_key=dataset.tool_key,
+        metadata_key=dataset.metadata_key,
+        apply_chat_template=_chosen(dataset.apply_chat_template, args.apply_chat_template),
+        apply_chat_template_kwargs=dict(dataset.apply_chat_template_kwargs or {}),
+        max_prompt_tokens=getattr(args, "eval_max_prompt_len", None),
+        metadata_overrides=dict(dataset.metadata_overrides),
+        rm_type=rm_type,
+        custom_rm_path=dataset.custom_rm_path,
+        reward_key=getattr(args, "eval_reward_key", None),
+        n=dataset.n_samples_per_eval_prompt,
+        sampling=SamplingParams(
+            temperature=dataset.temperature,
+            top_p=dataset.top_p,
+            top_k=dataset.top_k,
+            max_new_tokens=dataset.max_response_len,
+            stop=tuple(dataset.stop or ()),
+        ),
+    )
+    if plan.by_exact_match and plan.label_key is None:
+        raise ConfigError(
+            f"dataset {plan.name!r} has no reward: give --rm-type or --custom-rm-path, or "
+            "--eval-label-key to "
+            "compare answers with labels"
+        )
+    return plan
+
+
+def _chosen(own: bool | None, general: bool) -> bool:
+    return general if own is None else own

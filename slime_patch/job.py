@@ -1,0 +1,246 @@
+"""Live eval of one slime job, as the driver sees it: start, attach, finish.
+
+    start     a node and GPUs, the service's actor, the receiver's actor
+    attach    the trainers learn before each update which rollout it belongs to
+    finish    trainers hand over the last version and give their GPUs back; the rest is evaluated
+
+Calls into the training are fire-and-forget. Invariant: after `start` nothing of live-eval raises in the
+driver's training loop, and every wait is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from live_eval.errors import ConfigError, TransportError
+from slime_patch.drain import drain
+from slime_patch.placement import EvalPlace, check_importable, find_place, live_nodes
+from slime_patch.reward import simple_arguments
+from slime_patch.rollouts import Schedule, SyncCounter
+from slime_patch.service_plan import ServicePlan
+from slime_patch.settings import DEFAULT_DIR, Settings
+from slime_patch.tap_plan import TAP_ATTRIBUTE, TapPlan
+
+if TYPE_CHECKING:
+    from slime_patch.service_actor import Ready
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 300.0
+"""For the service's actor to read the model's headers and prepare the eval sets."""
+RECEIVER_START_TIMEOUT_S = 120.0
+CLOSE_TIMEOUT_S = 120.0
+"""For the trainers to hand over the last version."""
+EXIT_TIMEOUT_S = 30.0
+STOP_GRACE_S = 20.0
+
+
+class LiveEvalJob:
+    """One job's live eval."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.place: EvalPlace | None = None
+        self.service: Any = None
+        self.receiver: Any = None
+        self._groups: dict[str, Any] = {}
+        self._trainers: Any = None
+        self._ended = False
+
+    # --- start ----------------------------------------------------------------------------
+
+    def start(self, args: Namespace, pgs: Any) -> None:
+        """Reserve, start the actors, and leave the trainers' part in `args`; ConfigError if it cannot be."""
+        settings = self.settings
+        self._groups = pgs if isinstance(pgs, dict) else {"rollout": pgs}
+        check_importable(live_nodes(), "slime_patch.tap_plan")
+        self.place = find_place(settings.engines)
+        try:
+            ready = self._start_service(args)
+            logger.info("live eval %s writes to %s", ready.run_id, ready.run_dir)
+            print(f"live-eval: results go to {ready.run_dir}", flush=True)
+            if settings.taps_syncs:
+                self._start_receiver(args, ready)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _start_service(self, args: Namespace) -> Ready:
+        import ray
+        import ray.exceptions
+
+        from slime_patch.service_actor import ServiceActor
+
+        assert self.place is not None
+        plan = ServicePlan(
+            settings=self.settings,
+            run_dir=self.settings.output_dir or _new_dir(),
+            slime_arguments=simple_arguments(args),
+            wandb_group=_wandb_group(),
+        )
+        options = self.place.actor_options(self.settings.engines.num_gpus)
+        self.service = (
+            ray.remote(ServiceActor)
+            .options(**options, max_restarts=-1, max_task_retries=0, max_concurrency=4)
+            .remote(plan)
+        )
+        try:
+            return ray.get(self.service.ready.remote(), timeout=START_TIMEOUT_S)
+        except ray.exceptions.RayError as error:
+            raise ConfigError(f"live eval does not start: {_cause(error)}") from error
+
+    def _start_receiver(self, args: Namespace, ready: Ready) -> None:
+        import ray
+
+        from live_eval.rundir import RunDir
+        from live_eval.subscriber.ray_receiver import RayReceiverConfig, start_ray_receiver
+
+        assert self.place is not None
+        incarnation = uuid.uuid4().hex
+        name = f"live-eval-receiver-{incarnation[:12]}"
+        namespace = ray.get_runtime_context().namespace
+        config = RayReceiverConfig(
+            store=RunDir(ready.run_dir).store,
+            base=self.settings.base,
+            max_bytes=ready.store_bytes,
+            keep_newest=self.settings.keep_versions,
+            service_socket=ready.service_socket,
+        )
+        try:
+            self.receiver = start_ray_receiver(
+                config,
+                name=name,
+                namespace=namespace,
+                node_id=self.place.node_id,
+                start_timeout_s=RECEIVER_START_TIMEOUT_S,
+            )
+        except TransportError as error:
+            raise ConfigError(f"live eval does not start: {error}") from error
+        plan = TapPlan(
+            receiver=name,
+            namespace=namespace,
+            run_id=ready.run_id,
+            incarnation_id=incarnation,
+            num_sources=self.settings.num_sources,
+            staging_bytes=ready.staging_bytes,
+            deadline_s=self.settings.sync_deadline_s,
+        )
+        setattr(args, TAP_ATTRIBUTE, plan.as_dict())
+
+    # --- attach ---------------------------------------------------------------------------
+
+    def attach(self, args: Namespace, actor_model: Any) -> None:
+        """Let the trainers know before each update which rollout and step it belongs to."""
+        if not self.settings.taps_syncs or self._trainers is not None:
+            return
+        self._trainers = actor_model
+        settings = self.settings
+        counter = SyncCounter(
+            Schedule(
+                start_rollout_id=args.start_rollout_id or 0,
+                num_rollout=args.num_rollout,
+                steps_per_rollout=settings.steps_per_rollout,
+                update_weights_interval=settings.update_weights_interval,
+                interval=settings.interval,
+                skip_first=settings.skip_first,
+                keep_all=settings.snapshot == "all",
+            )
+        )
+        watch_syncs(actor_model, counter)
+
+    # --- finish ---------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Give slime's GPUs back, let the rest be evaluated, and end; Ctrl-C ends the wait."""
+        if self._ended:
+            return
+        try:
+            self._release_trainers()
+            drain(self.service, budget_s=self.settings.drain_timeout_s)
+        except KeyboardInterrupt:
+            print("live-eval: interrupted; what is left is cancelled", flush=True)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the service and its engines now; jobs that are left end with a reason."""
+        if self._ended:
+            return
+        self._ended = True
+        import ray
+        import ray.exceptions
+
+        if not ray.is_initialized():
+            return
+        if self.service is not None:
+            try:
+                ray.get(self.service.stop.remote(STOP_GRACE_S), timeout=2 * STOP_GRACE_S + 10)
+            except ray.exceptions.RayError as error:
+                logger.warning("the service did not end in time: %s", _cause(error))
+        for actor in (self.service, self.receiver):
+            if actor is not None:
+                ray.kill(actor, no_restart=True)
+        if self.place is not None:
+            self.place.release()
+
+    def _release_trainers(self) -> None:
+        """The last version is handed over first; then slime's placement group is given back."""
+        import ray
+        import ray.exceptions
+        from ray.util.placement_group import remove_placement_group
+
+        handles = list(getattr(self._trainers, "_actor_handlers", []))
+        if handles:
+            closing = [handle.live_eval_close.remote(CLOSE_TIMEOUT_S) for handle in handles]
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_TIMEOUT_S + 10)
+            # Not killed: their own exit hooks write the last rows of W&B.
+            ending = [handle.__ray_terminate__.remote() for handle in handles]
+            ray.wait(ending, num_returns=len(ending), timeout=EXIT_TIMEOUT_S)
+        groups = {entry[0] for entry in self._groups.values() if entry and entry[0] is not None}
+        for group in groups:
+            remove_placement_group(group)
+
+
+def watch_syncs(actor_model: Any, counter: SyncCounter) -> None:
+    """Wrap async_train and update_weights of a RayTrainGroup; their results and errors stay theirs."""
+    async_train: Callable[..., Any] = actor_model.async_train
+    update_weights: Callable[..., Any] = actor_model.update_weights
+
+    def watched_train(rollout_id: int, *rest: Any, **named: Any) -> Any:
+        counter.trained(rollout_id)
+        return async_train(rollout_id, *rest, **named)
+
+    def watched_update(*rest: Any, **named: Any) -> Any:
+        note = counter.next_sync()
+        # Nobody waits for it: an actor works off its calls in order, so it comes before the update.
+        for handle in actor_model._actor_handlers:
+            handle.live_eval_note.remote(note.rollout_id, note.train_step, note.wanted)
+        return update_weights(*rest, **named)
+
+    actor_model.async_train = watched_train
+    actor_model.update_weights = watched_update
+
+
+def _new_dir() -> Path:
+    return Path(DEFAULT_DIR, datetime.now().strftime("%Y%m%d-%H%M%S") + f"-{uuid.uuid4().hex[:4]}").absolute()
+
+
+def _wandb_group() -> str | None:
+    """The group of the trainer's run, which slime has started in this process if it uses W&B."""
+    import sys
+
+    wandb = sys.modules.get("wandb")
+    run = getattr(wandb, "run", None)
+    return getattr(run, "group", None) or None
+
+
+def _cause(error: Exception) -> str:
+    """The line of a remote traceback that says what is wrong."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,143 @@
+"""Where in the Ray cluster live eval runs: GPUs and a node of its own.
+
+GPUs come from a placement group made after slime's, so slime's layout is what it would be without.
+Invariant: no wait here is without a bound, and what was reserved is given back by `release`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from live_eval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slime_patch.settings import EngineChoice
+
+logger = logging.getLogger(__name__)
+
+GPU_WAIT_S = 300.0
+PROBE_TIMEOUT_S = 120.0
+HERE = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
+
+
+@dataclass(frozen=True, slots=True)
+class EvalPlace:
+    """The node of engines, store and service, and the GPUs there."""
+
+    node_id: str
+    group: Any = None
+    """Ray placement group with one bundle; None where running engines are used."""
+
+    def actor_options(self, num_gpus: int) -> dict[str, Any]:
+        """Ray options of an actor that uses the GPUs."""
+        from ray.util.scheduling_strategies import (
+            NodeAffinitySchedulingStrategy,
+            PlacementGroupSchedulingStrategy,
+        )
+
+        if self.group is None:
+            return {
+                "num_cpus": 0,
+                "scheduling_strategy": NodeAffinitySchedulingStrategy(self.node_id, soft=False),
+            }
+        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=0)
+        return {"num_cpus": 0, "num_gpus": num_gpus, "scheduling_strategy": strategy}
+
+    def release(self) -> None:
+        """Give the GPUs back."""
+        if self.group is not None:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(self.group)
+
+
+def find_place(engines: EngineChoice) -> EvalPlace:
+    """Reserve GPUs on one node, or find the node of running engines; ConfigError with figures if there "
+    "is none."""
+    if engines.addresses:
+        return EvalPlace(_node_of(engines.addresses))
+    import ray
+    from ray.util.placement_group import placement_group, placement_group_table
+
+    group = placement_group([{"GPU": engines.num_gpus, "CPU": 1}], strategy="STRICT_PACK")
+    logger.info("waiting for %d GPUs on one node for the eval engines", engines.num_gpus)
+    if not group.wait(GPU_WAIT_S):
+        total = ray.cluster_resources().get("GPU", 0)
+        free = ray.available_resources().get("GPU", 0)
+        EvalPlace("", group).release()
+        raise ConfigError(
+            f"no node has {engines.num_gpus} free GPUs for the eval engines ({GPU_WAIT_S:.0f} s waited; "
+            "the cluster "
+            f"has {total:g} GPUs, {free:g} are free): leave GPUs out of --rollout-num-gpus or "
+            "--actor-num-gpus-per-node, or give a smaller --eval-num-gpus"
+        )
+    nodes = placement_group_table(group)["bundles_to_node_id"]
+    return EvalPlace(nodes[0], group)
+
+
+def _node_of(addresses: tuple[str, ...]) -> str:
+    import ray
+
+    hosts = {urlsplit(address).hostname or "" for address in addresses}
+    nodes = {
+        node[key]: node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"]
+        for key in ("NodeManagerAddress", "NodeManagerHostname")
+    }
+    here = ray.get_runtime_context().get_node_id()
+    found = {here if host in HERE else nodes.get(host, "") for host in hosts}
+    if len(found) != 1 or "" in found:
+        raise ConfigError(
+            f"--eval-engine-addrs {', '.join(sorted(hosts))}: all engines must run on one node of this "
+            "Ray cluster, "
+            f"because they load versions from its disk; its nodes are {', '.join(sorted(nodes))}"
+        )
+    return found.pop()
+
+
+def probe(module: str) -> str:
+    """Runs on a node: import what runs there; the reason if it cannot be, else empty."""
+    import importlib
+
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def check_importable(node_ids: list[str], module: str) -> None:
+    """ConfigError if live-eval's code is not on one of the nodes."""
+    import ray
+    import ray.exceptions
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(probe)
+    refs = {
+        node_id: task.options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)
+        ).remote(module)
+        for node_id in node_ids
+    }
+    for node_id, ref in refs.items():
+        try:
+            problem = ray.get(ref, timeout=PROBE_TIMEOUT_S)
+        except ray.exceptions.RayError as error:
+            problem = str(error).strip().splitlines()[-1]
+        if problem:
+            raise ConfigError(
+                f"{module} cannot be imported on node {node_id} ({problem}): install live-eval there, or "
+                "put it on "
+                "PYTHONPATH in the job's runtime_env"
+            )
+
+
+def live_nodes() -> list[str]:
+    """Ids of the cluster's nodes."""
+    import ray
+
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]

@@ -1,0 +1,78 @@
+"""slime's rewards for live-eval's samples.
+
+Runs in live-eval's grading processes: a sample becomes slime's Sample and goes through slime's own
+async_rm, so --rm-type and --custom-rm-path mean what they mean in slime. What async_rm reads from
+slime's arguments comes from a file that `write_arguments` made.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from argparse import Namespace
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from live_eval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.rewards import RewardSample
+    from slime_patch.datasets import DatasetPlan
+
+ARGUMENTS_ENV = "LIVE_EVAL_SLIME_ARGUMENTS"
+"""Names the file of slime's arguments."""
+_SECRETS = {"wandb_key"}
+_SIMPLE = (str, int, float, bool, type(None))
+
+
+async def reward(sample: RewardSample) -> float | dict[str, float]:
+    """The sample's reward by slime's rule for its dataset."""
+    from slime.rollout.rm_hub import async_rm  # pyright: ignore[reportMissingImports]
+    from slime.utils.types import Sample  # pyright: ignore[reportMissingImports]
+
+    args, datasets = _arguments()
+    rules = datasets.get(sample.dataset, {})
+    metadata = dict(sample.fields.get("metadata") or {})
+    if rules.get("rm_type"):
+        metadata["rm_type"] = rules["rm_type"]
+    slime_sample = Sample(
+        index=sample.sample,
+        prompt=sample.prompt,
+        response=sample.response,
+        response_length=sample.num_tokens,
+        label=sample.label,
+        metadata=metadata,
+    )
+    slime_sample.custom_rm_path = rules.get("custom_rm_path")
+    return await async_rm(args, slime_sample)
+
+
+@functools.cache
+def _arguments() -> tuple[Namespace, dict[str, dict[str, Any]]]:
+    path = os.environ.get(ARGUMENTS_ENV)
+    if path is None:
+        raise ConfigError(f"{ARGUMENTS_ENV} is not set: rewards of slime are for evals of a slime job")
+    stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    return Namespace(**stored["arguments"]), stored["datasets"]
+
+
+def simple_arguments(args: Namespace) -> dict[str, Any]:
+    """slime's arguments that are JSON values, without secrets: what reward functions may read."""
+    return {name: value for name, value in vars(args).items() if name not in _SECRETS and _is_simple(value)}
+
+
+def write_arguments(path: Path, arguments: dict[str, Any], plans: Iterable[DatasetPlan]) -> None:
+    """Leave slime's arguments and the datasets' rules for the grading processes."""
+    rules = {plan.name: {"rm_type": plan.rm_type, "custom_rm_path": plan.custom_rm_path} for plan in plans}
+    path.write_text(json.dumps({"arguments": arguments, "datasets": rules}), encoding="utf-8")
+    path.chmod(0o600)
+
+
+def _is_simple(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_simple, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_simple(part) for key, part in value.items())
+    return isinstance(value, _SIMPLE)

@@ -1,0 +1,67 @@
+"""Which rollout and train step a weight update belongs to, and whether it is wanted.
+
+slime's engines and updaters never learn of rollouts; its driver does. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from live_eval.scheduling.due import DueRule
+from live_eval.targets import PolicyTarget
+from slime_patch.tap import SyncNote
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """What the driver knows when training begins."""
+
+    start_rollout_id: int
+    num_rollout: int
+    steps_per_rollout: int | None
+    update_weights_interval: int
+    """Rollouts between two updates."""
+    interval: int | None
+    skip_first: bool
+    keep_all: bool
+    """Whether updates that are not due are wanted too."""
+
+
+class SyncCounter:
+    """Told of each training and asked before each update."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._rule = DueRule(interval=schedule.interval, skip_first=schedule.skip_first)
+        # A resumed run's first push holds the weights after the last rollout of the run before it.
+        self._rollout_id = schedule.start_rollout_id - 1 if schedule.start_rollout_id > 0 else None
+        self._num_syncs = 0
+
+    def trained(self, rollout_id: int) -> None:
+        """The trainer was told to train on this rollout."""
+        self._rollout_id = rollout_id
+
+    def next_sync(self) -> SyncNote:
+        """The update that comes now."""
+        self._num_syncs += 1
+        rollout_id = self._rollout_id
+        target = PolicyTarget(
+            policy_version=self._num_syncs, weight_version=self._num_syncs, rollout_id=rollout_id
+        )
+        due = self._rule.judge(target) is not None
+        return SyncNote(
+            rollout_id=rollout_id,
+            train_step=self._train_step(),
+            wanted=due or self._schedule.keep_all or self._is_last(),
+        )
+
+    def _train_step(self) -> int | None:
+        steps = self._schedule.steps_per_rollout
+        done = 0 if self._rollout_id is None else self._rollout_id + 1
+        return None if steps is None else done * steps
+
+    def _is_last(self) -> bool:
+        schedule = self._schedule
+        every = schedule.update_weights_interval
+        last = schedule.num_rollout // every * every - 1
+        return self._rollout_id is not None and self._rollout_id >= last

@@ -1,0 +1,202 @@
+"""The Ray actor on the eval engines' node: makes the run directory and keeps the service running.
+
+It prepares the eval sets with slime's own reader, writes the service's configuration, and supervises
+the service process, which launches the engines on the GPUs that Ray gave this actor. Ray restarts the
+actor when it dies: everything here can be done twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import live_eval
+from live_eval.channel import socket_path
+from live_eval.errors import ConfigError
+from live_eval.results.reader import LedgerReader
+from live_eval.rundir import SERVICE_SOCKET, RunDir
+from live_eval.store import BaseCheckpoint
+from live_eval.store.place import check_place
+from protocol.payload import ALIGNMENT
+from slime_patch.prepare import load_tools, prepare
+from slime_patch.reward import ARGUMENTS_ENV, write_arguments
+from slime_patch.service_child import ServiceChild
+from slime_patch.service_plan import ServicePlan, prepared_file, service_config, store_bytes
+
+logger = logging.getLogger(__name__)
+
+MAX_LINES = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ready:
+    """What the driver must know of the run."""
+
+    run_id: str
+    run_dir: Path
+    service_socket: Path
+    staging_bytes: int
+    """Host memory into which the whole model fits, in whatever order it comes."""
+    store_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceState:
+    """How far the service is."""
+
+    phase: str
+    """starting, serving, draining, finished, or failed."""
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    num_finished: int = 0
+    num_restarts: int = 0
+    engines: tuple[tuple[str, str], ...] = ()
+
+
+class ServiceActor:
+    """The actor's class; ConfigError, DatasetError or CorruptVersion where the plan cannot work."""
+
+    def __init__(self, plan: ServicePlan) -> None:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+        self._run_dir = RunDir(plan.run_dir)
+        settings = plan.settings
+        self._run_dir.make()
+        _place_store(self._run_dir, settings.store_dir)
+        base = BaseCheckpoint.read(settings.base)
+        model_bytes = base.side_bytes + sum(meta.num_bytes for meta in base.tensors.values())
+        budget = store_bytes(settings, model_bytes)
+        if settings.taps_syncs:
+            check_place(
+                self._run_dir.store.resolve(),
+                index_bytes=model_bytes,
+                kept=settings.keep_versions,
+                max_bytes=budget,
+            )
+        run_id = _run_id(self._run_dir)
+        config = service_config(plan, run_id=run_id, model_bytes=model_bytes, data_dir=self._run_dir.data)
+        _prepare(plan, self._run_dir, load_tools)
+        config.save(self._run_dir.config)
+        socket = socket_path(self._run_dir.root, SERVICE_SOCKET)
+        self._ready = Ready(
+            run_id=run_id,
+            run_dir=self._run_dir.root,
+            service_socket=socket,
+            staging_bytes=_staging_bytes(base),
+            store_bytes=budget,
+        )
+        self._child = ServiceChild(
+            self._run_dir.config,
+            socket=socket,
+            log=self._run_dir.logs / "service.log",
+            environment=_environment(plan, self._run_dir),
+            checkpoints=settings.checkpoints,
+            submitted=self._run_dir.root / "checkpoints.submitted",
+        )
+        self._child.start()
+
+    def ready(self) -> Ready:
+        """The run is made and the service was started."""
+        return self._ready
+
+    def state(self) -> ServiceState:
+        """How far the service is; answers within some seconds."""
+        child = self._child
+        if child.exit_status is not None:
+            phase = "finished" if child.exit_status == 0 else "failed"
+            return ServiceState(phase=phase, num_restarts=child.num_restarts)
+        status = child.status()
+        if status is None:
+            return ServiceState(phase="starting", num_restarts=child.num_restarts)
+        return ServiceState(
+            phase=status.state,
+            running=status.running,
+            waiting=status.waiting,
+            num_finished=status.num_finished,
+            num_restarts=child.num_restarts,
+            engines=tuple(sorted(status.engines.items())),
+        )
+
+    def training_ended(self) -> bool:
+        """No sync comes any more; whether the service heard it."""
+        return self._child.training_ended()
+
+    def stop(self, grace_s: float) -> None:
+        """End the service now; its jobs end with a reason."""
+        self._child.stop(grace_s)
+
+    def summary(self) -> list[str]:
+        """The last results, one line each, and what became of all jobs."""
+        return summary_lines(self._run_dir)
+
+
+def summary_lines(run_dir: RunDir) -> list[str]:
+    """See ServiceActor.summary."""
+    if not run_dir.ledger.exists():
+        return ["no result"]
+    with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+        results, totals = ledger.results(), ledger.totals()
+    lines = [
+        f"{result.job_id}: {'no score' if result.score is None else f'score {result.score:.4f}'} "
+        f"({result.status}, {result.reason}; rollout {result.rollout_id}, train step {result.train_step})"
+        for result in results[-MAX_LINES:]
+    ]
+    counts = ", ".join(f"{number} {status}" for status, number in sorted(totals.by_status.items()) if number)
+    return [*lines, f"jobs: {counts or 'none'}"]
+
+
+def _staging_bytes(base: BaseCheckpoint) -> int:
+    return sum(-(-meta.num_bytes // ALIGNMENT) * ALIGNMENT for meta in base.tensors.values())
+
+
+def _place_store(run_dir: RunDir, store_dir: Path | None) -> None:
+    """A store elsewhere is a link in the run directory, so that nothing else need know of it."""
+    if store_dir is None or run_dir.store.exists():
+        return
+    target = store_dir / run_dir.root.name
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        run_dir.store.symlink_to(target)
+    except OSError as error:
+        raise ConfigError(
+            f"--eval-store-dir {store_dir}: cannot create {target}: {error.strerror}"
+        ) from error
+
+
+def _run_id(run_dir: RunDir) -> str:
+    """A directory that was used before goes on as the run that it was."""
+    if run_dir.ledger.exists():
+        with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+            return ledger.run_id
+    return uuid.uuid4().hex[:12]
+
+
+def _prepare(plan: ServicePlan, run_dir: RunDir, tools: Callable[[Path], tuple]) -> None:
+    tokenizer, dataset_class = tools(plan.settings.base)
+    for number, dataset in enumerate(plan.settings.datasets):
+        target = prepared_file(run_dir.data, number)
+        rows = prepare(dataset, target, tokenizer=tokenizer, dataset_class=dataset_class)
+        logger.info("dataset %s: %d rows in %s", dataset.name, rows, target)
+    write_arguments(_arguments_file(run_dir), plan.slime_arguments, plan.settings.datasets)
+
+
+def _arguments_file(run_dir: RunDir) -> Path:
+    return run_dir.data / "slime_arguments.json"
+
+
+def _environment(plan: ServicePlan, run_dir: RunDir) -> dict[str, str]:
+    """What the service process needs beyond this one's environment."""
+    root = str(Path(live_eval.__file__).parents[1])
+    paths = dict.fromkeys(entry or os.getcwd() for entry in [*sys.path, root])
+    environment = {"PYTHONPATH": os.pathsep.join(paths), ARGUMENTS_ENV: str(_arguments_file(run_dir))}
+    if plan.settings.engines.num_gpus and plan.settings.engines.device != "cpu":
+        import ray
+
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in ray.get_gpu_ids())
+    if plan.settings.wandb is not None:
+        environment |= plan.settings.wandb.environment
+    return environment

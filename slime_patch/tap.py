@@ -1,0 +1,168 @@
+"""The tap in slime's weight updater: what it sends to the rollout engines is handed to a publisher too.
+
+    updater.update_weights()      -> publisher.begin ... publisher.commit around it
+    updater._on_chunk(chunk)      -> publisher.put_bucket(chunk), before the chunk is sent and cleared
+
+Only source ranks (one a pipeline rank) hold chunks; the others do nothing. Invariants: whatever
+happens in here, the update goes on as without it and its own errors come out unchanged; the bytes are
+copied before `_on_chunk` returns, so the trainer may change its weights at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from live_eval.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from live_eval.publisher.base import Publisher
+
+logger = logging.getLogger(__name__)
+
+SEAMS = ("update_weights", "_on_chunk", "weight_version")
+"""What the tap needs of an updater."""
+
+
+class Updater(Protocol):
+    """slime's UpdateWeightFromDistributed, as far as the tap knows it."""
+
+    weight_version: int
+    update_weights: Callable[[], None]
+    _on_chunk: Callable[[list[tuple[str, torch.Tensor]]], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncNote:
+    """What the driver knows of the next update."""
+
+    rollout_id: int | None = None
+    """The rollout after whose training it comes; None: the first push of a new run."""
+    train_step: int | None = None
+    """Optimizer steps done."""
+    wanted: bool = True
+    """Whether it is to become a policy version."""
+
+
+class WeightTap:
+    """Taps one updater. `make_publisher(slot_bytes)` is called at the first update of a source rank."""
+
+    def __init__(
+        self, updater: Updater, make_publisher: Callable[[int], Publisher], *, slot_bytes: int
+    ) -> None:
+        missing = [name for name in SEAMS if not hasattr(updater, name)]
+        if missing:
+            raise ConfigError(
+                f"{type(updater).__name__} has no {', '.join(missing)}: this way of updating weights "
+                "cannot be "
+                "listened to; use --update-weight-mode full over nccl with a slime that `python -m "
+                "slime_patch "
+                "check` accepts"
+            )
+        self._updater = updater
+        self._make_publisher = make_publisher
+        self._slot_bytes = slot_bytes
+        self._publisher: Publisher | None = None
+        self._open = False
+        self._num_bytes = 0
+        self.note = SyncNote()
+        """Of the next update."""
+        self.num_faults = 0
+        """Errors of live-eval that were kept from the trainer."""
+        self._update_weights, self._send_chunk = updater.update_weights, updater._on_chunk
+        updater.update_weights = self._tapped_update
+        updater._on_chunk = self._tapped_chunk
+
+    def close(self, timeout_s: float) -> None:
+        """Let the last version be handed over, within `timeout_s` seconds."""
+        if self._publisher is not None:
+            publisher = self._publisher
+            self._guarded("closing", lambda: publisher.close(timeout_s))
+            self._guarded("closing", self._log_outcomes)
+
+    # --- called by slime ------------------------------------------------------------------
+
+    def _tapped_update(self) -> None:
+        self._guarded("the begin of an update", self._begin)
+        try:
+            self._update_weights()
+        except BaseException as error:
+            reason = f"the update failed: {type(error).__name__}"
+            self._guarded("giving an update up", lambda: self._abort(reason))
+            raise
+        self._guarded("the end of an update", self._commit)
+
+    def _tapped_chunk(self, hf_chunk: list[tuple[str, torch.Tensor]]) -> None:
+        if self._open:
+            self._guarded("a bucket", lambda: self._put(hf_chunk))
+        self._send_chunk(hf_chunk)
+
+    # --- towards the publisher ------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._open = False
+        if not self.note.wanted or not getattr(self._updater, "_is_pp_src_rank", False):
+            return
+        if self._publisher is None:
+            self._publisher = self._make_publisher(self._slot_bytes)
+        self._num_bytes = 0
+        # The wait for a free slot, if there is one, is over before the engines are paused.
+        self._publisher.begin(
+            self._updater.weight_version + 1, rollout_id=self.note.rollout_id, train_step=self.note.train_step
+        )
+        self._open = True
+
+    def _put(self, chunk: Sequence[tuple[str, torch.Tensor]]) -> None:
+        from live_eval.publisher.base import tensor_meta
+        from live_eval.publisher.staging import staging_bytes
+
+        assert self._publisher is not None
+        self._publisher.put_bucket(chunk)
+        self._num_bytes += staging_bytes(tensor_meta(name, tensor) for name, tensor in chunk)
+
+    def _commit(self) -> None:
+        if not self._open or self._publisher is None:
+            return
+        self._open = False
+        report = self._publisher.commit()
+        logger.info(
+            "weight version %d: %s, held %.3f s",
+            report.weight_version,
+            report.reason or "staged",
+            report.held_s,
+        )
+        self._log_outcomes()
+        if self._num_bytes > self._slot_bytes:
+            logger.warning("staging grows from %d to %d bytes", self._slot_bytes, self._num_bytes)
+            publisher, self._publisher = self._publisher, None
+            self._slot_bytes = self._num_bytes
+            publisher.close(0.0)
+
+    def _abort(self, reason: str) -> None:
+        if self._open and self._publisher is not None:
+            self._open = False
+            self._publisher.abort(reason)
+
+    def _log_outcomes(self) -> None:
+        for outcome in self._publisher.outcomes() if self._publisher is not None else []:
+            if outcome.state == "sealed":
+                logger.info("policy version %s is sealed", outcome.policy_version)
+            else:
+                logger.warning(
+                    "weight version %d is discarded: %s (%s)",
+                    outcome.weight_version,
+                    outcome.reason,
+                    outcome.detail,
+                )
+
+    def _guarded(self, what: str, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception:  # the trainer's supervisor: no fault of ours may reach the training
+            self.num_faults += 1
+            self._open = False
+            logger.exception("live-eval failed at %s; training goes on", what)

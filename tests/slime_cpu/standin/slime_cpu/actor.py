@@ -1,0 +1,243 @@
+"""CPU training actor that takes the place of slime.backends.megatron_utils.actor.
+
+Holds a small HF model, does a plain policy-gradient step, and hands a Megatron-named view of its
+weights to slime's own UpdateWeightFromDistributed (real megatron.core.mpu, gloo groups)."""
+
+import logging
+import os
+from argparse import Namespace
+from pathlib import Path
+
+import ray
+import torch
+import torch.distributed as dist
+from megatron.core import mpu
+from slime.observability import logging_utils
+from slime.observability.logging_utils import init_tracking
+from slime.observability.timer import Timer, inverse_timer, timer, with_defer
+from slime.ray.train_actor import TrainRayActor
+from slime.utils.data import process_rollout_data
+from slime.utils.distributed_utils import get_gloo_group
+from slime.utils.memory_utils import clear_memory
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from slime_cpu.probe import emit
+
+logger = logging.getLogger(__name__)
+
+
+class MegatronNamedView:
+    """Duck-types the three things slime's weight iterator asks of a Megatron model chunk:
+    .config, .named_parameters(), .named_buffers() - with Megatron parameter names and layouts."""
+
+    def __init__(self, hf_model, args, dtype):
+        self.m, self.args, self.dtype = hf_model, args, dtype
+        self.config = Namespace(
+            pipeline_model_parallel_size=1,
+            num_layers=args.num_layers,
+            num_layers_in_first_pipeline_stage=None,
+            num_layers_in_last_pipeline_stage=None,
+            virtual_pipeline_model_parallel_size=None,
+            pipeline_model_parallel_layout=None,
+            account_for_embedding_in_pipeline_split=False,
+            account_for_loss_in_pipeline_split=False,
+        )
+
+    def _qkv(self, at, kind):
+        g = self.args.num_query_groups
+        parts = [getattr(getattr(at, n), kind) for n in ("q_proj", "k_proj", "v_proj")]
+        tail = parts[0].shape[1:]
+        parts = [p.data.view(g, p.shape[0] // g, *tail) for p in parts]
+        return torch.cat(parts, dim=1).reshape(-1, *tail)
+
+    def named_parameters(self):
+        def p(t):
+            t = torch.nn.Parameter(t.data.to(self.dtype).contiguous(), requires_grad=False)
+            t.tensor_model_parallel = False
+            return t
+
+        m, pre = self.m.model, "module.module."
+        yield pre + "embedding.word_embeddings.weight", p(m.embed_tokens.weight)
+        for i, layer in enumerate(m.layers):
+            q = f"{pre}decoder.layers.{i}."
+            yield q + "self_attention.linear_proj.weight", p(layer.self_attn.o_proj.weight)
+            yield q + "self_attention.linear_qkv.layer_norm_weight", p(layer.input_layernorm.weight)
+            yield q + "self_attention.linear_qkv.weight", p(self._qkv(layer.self_attn, "weight"))
+            if layer.self_attn.q_proj.bias is not None:
+                yield q + "self_attention.linear_qkv.bias", p(self._qkv(layer.self_attn, "bias"))
+            yield q + "mlp.linear_fc1.layer_norm_weight", p(layer.post_attention_layernorm.weight)
+            yield (
+                q + "mlp.linear_fc1.weight",
+                p(torch.cat([layer.mlp.gate_proj.weight.data, layer.mlp.up_proj.weight.data])),
+            )
+            yield q + "mlp.linear_fc2.weight", p(layer.mlp.down_proj.weight)
+        yield pre + "decoder.final_layernorm.weight", p(m.norm.weight)
+        if not self.m.config.tie_word_embeddings:
+            yield pre + "output_layer.weight", p(self.m.lm_head.weight)
+
+    def named_buffers(self):
+        return iter(())
+
+
+class MegatronTrainRayActor(TrainRayActor):
+    @with_defer(lambda: Timer().start("train_wait"))
+    def init(self, args, role, with_ref=False, with_opd_teacher=False):
+        super().init(args, role, with_ref, with_opd_teacher)
+        torch.set_num_threads(1)
+        mpu.initialize_model_parallel()  # tp = pp = cp = 1, so data parallel = world
+        main = dist.get_rank() == 0
+        if main:
+            init_tracking(args, primary=False, role=role)
+        torch.manual_seed(args.seed)
+        self.hf_config = AutoConfig.from_pretrained(args.hf_checkpoint, trust_remote_code=True)
+        self.model = AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.float32)
+        self.opt = torch.optim.Adam(self.model.parameters(), lr=args.lr or 1e-3)
+        loaded = -1
+        if args.load and os.path.exists(p := os.path.join(args.load, "latest_checkpointed_iteration.txt")):
+            loaded = int(Path(p).read_text())
+            st = torch.load(os.path.join(args.load, f"iter_{loaded:07d}.pt"), weights_only=True)
+            self.model.load_state_dict(st["model"])
+        self.train_parallel_config = {
+            "dp_size": mpu.get_data_parallel_world_size(with_context_parallel=False),
+            "cp_size": mpu.get_context_parallel_world_size(),
+            "vpp_size": 1,
+            "microbatch_group_size_per_vp_stage": 1,
+        }
+        if args.vocab_size is None:
+            args.vocab_size = self.hf_config.vocab_size
+
+        dtype = getattr(torch, str(getattr(self.hf_config, "dtype", "bfloat16")).replace("torch.", ""))
+        if args.update_weight_transport == "disk":
+            self.weight_updater = None
+            self.weight_version = getattr(args, "update_weight_start_version", 0)
+        else:
+            from slime.backends.megatron_utils.update_weight.update_weight_from_distributed import (
+                UpdateWeightFromDistributed,
+            )
+
+            self.weight_updater = UpdateWeightFromDistributed(
+                args,
+                [MegatronNamedView(self.model, args, dtype)],
+                weights_getter=lambda: None,
+                model_name=args.model_name or type(self.hf_config).__name__.lower(),
+                quantization_config=getattr(self.hf_config, "quantization_config", None),
+            )
+            self.weight_updater.weight_version = getattr(args, "update_weight_start_version", 0)
+        clear_memory()
+        return loaded + 1
+
+    def sleep(self, tags=None): ...
+    def wake_up(self, tags=None): ...
+
+    def _get_parallel_config(self):
+        return self.train_parallel_config
+
+    def train(self, rollout_id, rollout_data_ref, external_data=None):
+        with timer("data_preprocess"):
+            data = process_rollout_data(
+                self.args,
+                rollout_data_ref,
+                mpu.get_data_parallel_rank(with_context_parallel=False),
+                mpu.get_data_parallel_world_size(with_context_parallel=False),
+            )
+        with inverse_timer("train_wait"), timer("train"), timer("actor_train"):
+            self.opt.zero_grad()
+            n, total, diffs = len(data["tokens"]), 0.0, []
+            roll_lp = data.get("rollout_log_probs") or [None] * n
+            for tok, rlen, rew, mask, rlp in zip(
+                data["tokens"],
+                data["response_lengths"],
+                data["rewards"],
+                data["loss_masks"],
+                roll_lp,
+                strict=True,
+            ):
+                tok = torch.as_tensor(tok, dtype=torch.long).view(1, -1)
+                rlen, rew = int(rlen), float(rew)
+                logits = self.model(tok).logits[0, -rlen - 1 : -1]
+                lp = torch.log_softmax(logits.float(), -1).gather(1, tok[0, -rlen:, None])[:, 0]
+                if (
+                    rlp is not None
+                ):  # SGLang's own logprobs: equal (to bf16 noise) iff the engine holds these weights
+                    diffs.append((lp.detach() - torch.as_tensor(rlp, dtype=torch.float32)).abs().max().item())
+                m = torch.as_tensor(mask, dtype=torch.float32)
+                loss = -(rew * lp * m).sum() / m.sum().clamp(min=1) / n
+                loss.backward()
+                total += loss.item()
+            w = dist.get_world_size()
+            for p in self.model.parameters():
+                if w > 1 and p.grad is not None:
+                    dist.all_reduce(p.grad, group=get_gloo_group())
+                    p.grad /= w
+            gn = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0).item()
+            self.opt.step()
+        emit(
+            who=f"trainer[{dist.get_rank()}]",
+            method="train",
+            rollout_id=rollout_id,
+            samples=n,
+            loss=total,
+            grad_norm=gn,
+            max_abs_logprob_diff_vs_engine=max(diffs, default=None),
+        )
+        if dist.get_rank() == 0:
+            log = {"train/loss": total, "train/grad_norm": gn, "train/step": rollout_id}
+            logger.info(f"step {rollout_id}: {log}")
+            logging_utils.log(self.args, log, step_key="train/step")
+
+    def save_model(self, rollout_id, force_sync=False):
+        if dist.get_rank() == 0:
+            os.makedirs(self.args.save, exist_ok=True)
+            torch.save(
+                {"model": self.model.state_dict()}, os.path.join(self.args.save, f"iter_{rollout_id:07d}.pt")
+            )
+            with open(os.path.join(self.args.save, "latest_checkpointed_iteration.txt"), "w") as f:
+                f.write(str(rollout_id))
+        dist.barrier(group=get_gloo_group())
+
+    def update_weights(self):
+        rank = dist.get_rank()
+        if self.args.use_fault_tolerance:
+            if rank == 0:
+                ray.get(self.rollout_manager.recover_updatable_engines.remote())
+            dist.barrier(group=get_gloo_group())
+        engines, lock, num_new, counts, offsets, parallel = ray.get(
+            self.rollout_manager.get_updatable_engines_and_lock.remote()
+        )
+        if not engines:
+            return
+        if self.weight_updater is None:  # --update-weight-mode full --update-weight-transport disk
+            self.weight_version += 1
+            d = os.path.join(self.args.update_weight_disk_dir, f"weight_v{self.weight_version:06d}")
+            if rank == 0:
+                from copy import deepcopy
+
+                deepcopy(self.model).to(torch.bfloat16).save_pretrained(d)
+                emit(who="trainer[0]", method="write_disk_weights", dir=d)
+            dist.barrier(group=get_gloo_group())
+            return
+        emit(
+            who=f"trainer[{rank}]",
+            method="update_weights.begin",
+            num_new_engines=num_new,
+            engine_gpu_counts=counts,
+            next_version=self.weight_updater.weight_version + 1,
+        )
+        if num_new > 0:
+            self.weight_updater.connect_rollout_engines(
+                engines,
+                lock,
+                engine_gpu_counts=counts,
+                engine_gpu_offsets=offsets,
+                engine_parallel_configs=parallel,
+            )
+            dist.barrier(group=get_gloo_group())
+            if rank == 0:
+                ray.get(self.rollout_manager.clear_updatable_num_new_engines.remote())
+        self.weight_updater.update_weights()
+        emit(
+            who=f"trainer[{rank}]",
+            method="update_weights.end",
+            weight_version=self.weight_updater.weight_version,
+            param_sum=float(sum(p.double().sum() for p in self.model.parameters())),
+        )

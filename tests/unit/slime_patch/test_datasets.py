@@ -1,0 +1,93 @@
+"""slime's eval datasets: what carries over, and what is refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.slime_standins import EvalDatasetConfig, Parse
+
+from live_eval.errors import ConfigError
+from slime_patch.datasets import DatasetPlan, plan_datasets
+
+
+def plan(parse: Parse, dataset: EvalDatasetConfig, **changes: Any) -> DatasetPlan:
+    args, _ = parse("", eval_datasets=[dataset], **changes)
+    return plan_datasets(args)[0]
+
+
+def test_slimes_overrides_reach_the_eval_set(parse: Parse) -> None:
+    dataset = EvalDatasetConfig(
+        name="aime", path="a.jsonl@[0:9]", temperature=0.6, top_p=0.9, max_response_len=64,
+        n_samples_per_eval_prompt=8, stop=["END"],
+    )  # fmt: skip
+    found = plan(parse, dataset, rm_type="math", eval_max_prompt_len=100, eval_reward_key="acc")
+    config = found.eval_set(Path("/run/data/eval-0.jsonl"))
+    assert (config.name, config.n, config.reward, config.reward_key) == (
+        "aime", 8, "slime_patch.reward.reward", "acc",
+    )  # fmt: skip
+    assert (config.sampling.temperature, config.sampling.top_p, config.sampling.stop) == (0.6, 0.9, ("END",))
+    assert config.sampling.max_new_tokens == 64
+    assert (found.path, found.max_prompt_tokens) == ("a.jsonl@[0:9]", 100)
+
+
+def test_answers_are_compared_with_labels_where_slime_has_no_rule(parse: Parse) -> None:
+    assert plan(parse, EvalDatasetConfig(name="a", path="a")).eval_set(Path("x")).reward == "exact_match"
+
+
+def test_neither_rule_nor_label_is_refused(parse: Parse) -> None:
+    with pytest.raises(ConfigError, match="has no reward: give --rm-type"):
+        plan(parse, EvalDatasetConfig(name="a", path="a", label_key=None))
+
+
+def test_a_datasets_own_rule_comes_first(parse: Parse) -> None:
+    assert plan(parse, EvalDatasetConfig(name="a", path="a", rm_type="f1"), rm_type="math").rm_type == "f1"
+
+
+def test_a_reward_function_needs_no_label(parse: Parse) -> None:
+    dataset = EvalDatasetConfig(name="a", path="a", label_key=None, custom_rm_path="my.rm")
+    assert plan(parse, dataset).eval_set(Path("x")).label_key is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop_token_ids", [1]),
+        ("min_new_tokens", 2),
+        ("repetition_penalty", 1.1),
+        ("multimodal_keys", {"image": "i"}),
+        ("custom_generate_function_path", "a.b"),
+        ("app_service", "http://x"),
+        ("reward_model", {}),
+    ],
+)
+def test_a_setting_that_would_measure_something_else_is_refused(parse: Parse, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"dataset 'a': {name} is"):
+        plan(parse, EvalDatasetConfig(name="a", path="a", **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("custom_generate_function_path", "a.b"),
+        ("rollout_sample_hook_path", ["a.b"]),
+        ("custom_eval_rollout_log_function_path", "a.b"),
+        ("group_rm", True),
+        ("eval_function_path", "my.eval"),
+    ],
+)
+def test_so_is_one_of_the_job(parse: Parse, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} .* does not carry over to live eval"):
+        plan(parse, EvalDatasetConfig(name="a", path="a"), **{name: value})
+
+
+def test_the_rollout_function_that_slime_falls_back_to_is_no_eval_function(parse: Parse) -> None:
+    path = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+    dataset = EvalDatasetConfig(name="a", path="a")
+    assert plan(parse, dataset, rollout_function_path=path, eval_function_path=path).name == "a"
+
+
+def test_values_out_of_range_name_themselves(parse: Parse) -> None:
+    with pytest.raises(ConfigError, match=r"top_p is 1\.5"):
+        plan(parse, EvalDatasetConfig(name="a", path="a", top_p=1.5))

@@ -1,0 +1,91 @@
+"""Which rollout an update belongs to, and whether it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from fakes.slime_standins import RayTrainGroup
+
+from slime_patch.job import watch_syncs
+from slime_patch.rollouts import Schedule, SyncCounter
+
+if TYPE_CHECKING:
+    from slime_patch.tap import SyncNote
+
+EACH = Schedule(
+    start_rollout_id=0,
+    num_rollout=6,
+    steps_per_rollout=2,
+    update_weights_interval=1,
+    interval=None,
+    skip_first=False,
+    keep_all=False,
+)
+
+
+def notes(schedule: Schedule) -> list[SyncNote]:
+    """Those of a whole training: a push, then after each `update_weights_interval` rollouts another."""
+    counter = SyncCounter(schedule)
+    found = [counter.next_sync()]
+    for rollout_id in range(schedule.start_rollout_id, schedule.num_rollout):
+        counter.trained(rollout_id)
+        if (rollout_id + 1) % schedule.update_weights_interval == 0:
+            found.append(counter.next_sync())
+    return found
+
+
+def test_the_first_push_belongs_to_no_rollout_and_each_other_to_the_one_before_it() -> None:
+    assert [(note.rollout_id, note.train_step) for note in notes(EACH)][:3] == [(None, 0), (0, 2), (1, 4)]
+    assert all(note.wanted for note in notes(EACH))
+
+
+def test_the_interval_decides_and_the_last_one_is_always_wanted() -> None:
+    wanted = [note.rollout_id for note in notes(replace(EACH, interval=4)) if note.wanted]
+    assert wanted == [None, 3, 5]
+
+
+def test_the_first_push_can_be_skipped() -> None:
+    wanted = [note.rollout_id for note in notes(replace(EACH, interval=3, skip_first=True)) if note.wanted]
+    assert wanted == [2, 5]
+
+
+def test_all_are_kept_if_asked_for() -> None:
+    assert all(note.wanted for note in notes(replace(EACH, interval=4, keep_all=True)))
+
+
+def test_several_rollouts_between_two_updates() -> None:
+    found = notes(replace(EACH, num_rollout=7, update_weights_interval=2, interval=6))
+    assert [note.rollout_id for note in found] == [None, 1, 3, 5]
+    assert [note.rollout_id for note in found if note.wanted] == [None, 5]
+
+
+def test_a_resumed_run_goes_on_counting() -> None:
+    found = notes(replace(EACH, start_rollout_id=4, interval=2))
+    assert [(note.rollout_id, note.train_step) for note in found] == [(3, 8), (4, 10), (5, 12)]
+    assert [note.rollout_id for note in found if note.wanted] == [3, 5]
+
+
+def test_unknown_steps_stay_unknown() -> None:
+    assert notes(replace(EACH, steps_per_rollout=None))[1].train_step is None
+
+
+def test_the_note_goes_out_before_the_update_and_nobody_waits_for_it() -> None:
+    group = RayTrainGroup(num_actors=2)
+    watch_syncs(group, SyncCounter(EACH))
+    assert group.update_weights() == ["update_weights", "update_weights"]
+    assert group.async_train(0, "data") == ["train", "train"]
+    group.update_weights()
+    assert group._actor_handlers[1].log == [
+        ("live_eval_note", None, 0, True), ("update_weights",), ("train", 0, "data"),
+        ("live_eval_note", 0, 2, True), ("update_weights",),
+    ]  # fmt: skip
+
+
+def test_errors_of_the_training_come_out_unchanged() -> None:
+    group = RayTrainGroup()
+    group.fails_with = RuntimeError("NCCL")
+    watch_syncs(group, SyncCounter(EACH))
+    with pytest.raises(RuntimeError, match="NCCL"):
+        group.update_weights()

@@ -1,0 +1,120 @@
+"""Settings: what fits together, and what is refused with the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from live_eval.errors import ConfigError
+from slime_patch.settings import settings_of
+
+if TYPE_CHECKING:
+    from fakes.slime_standins import Parse
+
+DATA = "--eval-prompt-data toy toy.jsonl"
+LIVE = f"--eval-mode latest-synced --eval-num-gpus 1 {DATA}"
+
+
+def test_inline_asks_for_nothing(parse: Parse) -> None:
+    assert settings_of(*parse("--eval-interval 5 " + DATA, colocate=True)) is None
+
+
+def test_flags_without_the_mode_are_refused(parse: Parse) -> None:
+    with pytest.raises(ConfigError, match="--eval-num-gpus does nothing in --eval-mode inline"):
+        settings_of(*parse("--eval-num-gpus 1"))
+
+
+def test_a_live_job(parse: Parse, tmp_path: Path) -> None:
+    settings = settings_of(
+        *parse(
+            LIVE + " --eval-interval 5 --eval-on-update queue --skip-eval-before-train", save=str(tmp_path)
+        )
+    )
+    assert settings is not None
+    assert (settings.interval, settings.on_update, settings.skip_first) == (5, "queue", True)
+    assert settings.output_dir == tmp_path / "live_eval"
+    assert settings.base == tmp_path
+    assert settings.steps_per_rollout == 1
+    assert [plan.name for plan in settings.datasets] == ["toy"]
+    assert settings.taps_syncs
+
+
+def test_engines_and_their_size(parse: Parse) -> None:
+    settings = settings_of(
+        *parse(f"--eval-mode latest-synced --eval-num-gpus 4 --eval-num-gpus-per-engine 2 {DATA}")
+    )
+    assert settings is not None
+    assert settings.engines.num_engines == 2
+
+
+def test_running_engines(parse: Parse) -> None:
+    settings = settings_of(
+        *parse(f"--eval-mode latest-synced {DATA} --eval-engine-addrs 10.0.0.1:30000 http://h:1/")
+    )
+    assert settings is not None
+    assert settings.engines.addresses == ("http://10.0.0.1:30000", "http://h:1")
+    assert settings.engines.num_engines == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "message"),
+    [
+        (f"--eval-mode latest-synced {DATA}", {}, "needs engines of its own: give --eval-num-gpus N"),
+        (
+            "--eval-mode latest-synced --eval-num-gpus 1",
+            {},
+            "nothing to evaluate on: give --eval-prompt-data",
+        ),
+        (LIVE + " --eval-num-gpus 3 --eval-num-gpus-per-engine 2", {}, "first a multiple of the second"),
+        (LIVE + " --eval-engine-addrs h:1", {}, "leave --eval-num-gpus and --eval-sglang"),
+        (f"--eval-mode latest-synced {DATA} --eval-engine-addrs host", {}, "give HOST:PORT"),
+        (LIVE + " --eval-transport nccl", {}, "not supported with slime yet: use ray"),
+        (LIVE + " --eval-on-failure stop", {}, "not supported yet: use record"),
+        (LIVE + " --eval-wandb-run attach", {}, "use own"),
+        (LIVE, {"colocate": True}, "--colocate hands weights .* --eval-mode checkpoint"),
+        (LIVE, {"update_weight_transport": "disk"}, "over --update-weight-transport disk cannot"),
+        (LIVE, {"update_weight_mode": "delta", "update_weight_transport": "disk"}, "use full over nccl"),
+        (LIVE, {"num_critic_only_steps": 2}, "--num-critic-only-steps 2"),
+        (LIVE, {"debug_rollout_only": True}, "no weights are sent"),
+        ("--eval-mode checkpoint --eval-num-gpus 1 " + DATA, {}, "name them with --eval-checkpoint"),
+        (LIVE + " --eval-interval 0", {}, "--eval-interval is 0"),
+        (LIVE + " --eval-queue-size 0", {}, "--eval-queue-size is 0: give 1 or more"),
+        (LIVE + " --eval-keep-versions -1", {}, "--eval-keep-versions is -1: give 0 or more"),
+        (LIVE, {"hf_checkpoint": "Qwen/Qwen2.5-0.5B"}, "is no directory"),
+        (LIVE, {"eval_mode": "sideways"}, "choose one of inline, latest-synced, checkpoint"),
+    ],
+)
+def test_what_cannot_work_says_what_to_change(
+    parse: Parse, line: str, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_of(*parse(line, **changes))
+
+
+def test_checkpoints_need_no_sync_that_can_be_listened_to(parse: Parse) -> None:
+    settings = settings_of(
+        *parse(f"--eval-mode checkpoint --eval-num-gpus 1 {DATA} --eval-checkpoint a b", colocate=True)
+    )
+    assert settings is not None
+    assert not settings.taps_syncs
+    assert settings.checkpoints == (str(Path("a").absolute()), str(Path("b").absolute()))
+
+
+def test_wandb_is_the_trainers_project_with_its_key_outside_of_the_configuration(parse: Parse) -> None:
+    settings = settings_of(
+        *parse(
+            LIVE, use_wandb=True, wandb_project="p", wandb_group="g", wandb_key="secret", wandb_mode="online"
+        )
+    )
+    assert settings is not None and settings.wandb is not None
+    assert settings.wandb.environment == {"WANDB_API_KEY": "secret"}
+    assert "secret" not in repr(settings)
+    config = settings.wandb.config(Path("/run"), group="g_abc", shown={})
+    assert (config.project, config.group, config.name) == ("p", "g_abc", "g_abc-live-eval")
+
+
+def test_no_wandb_where_slime_has_none(parse: Parse) -> None:
+    settings = settings_of(*parse(LIVE, use_wandb=True, wandb_mode="disabled"))
+    assert settings is not None and settings.wandb is None
