@@ -72,8 +72,10 @@ class CollectiveConfig:
     """Longest wait for an engine to pause and be idle."""
     group_timeout_s: float = 30.0
     """Longest wait of a member for the others, to join and in one bucket."""
+    seal_wait_s: float = 10.0
+    """Longest wait of a begin for the sync before to be sealed; then the receiver is left out."""
     commit_timeout_s: float = 120.0
-    """Longest time that a sync may need to be sealed; waited for at the next begin at most."""
+    """Longest time that a sync may need to be sealed."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -83,7 +85,8 @@ class _OpenSync:
     begin: SyncBegin
     members: list[UpdatableEngine] = field(default_factory=list)
     receiver: FacadeEngine | None = None
-    """None if the receiver does not take part."""
+    """None if the receiver does not take part, for this reason:"""
+    absence: tuple[DiscardReason, str] = (DiscardReason.RECEIVER_RESTARTED, "the receiver did not take part")
     num_buckets: int = 0
     digests: dict[str, str] = field(default_factory=dict)
     held_s: float = 0.0
@@ -135,10 +138,7 @@ class CollectivePublisher:
         )
         self._open = sync = _OpenSync(begin=begin)
         with self._held(sync):
-            self._wait_for_seal()
             sync.members = self._prepared(sync)
-            if sync.receiver is None:
-                logger.warning("weight version %d: the receiver does not take part", weight_version)
 
     def put_bucket(self, tensors: Sequence[NamedTensor]) -> None:
         """Broadcast the tensors; returns when every member has taken them in.
@@ -169,12 +169,12 @@ class CollectivePublisher:
             if receiver is not None:
                 self._sealing = self._threads.submit(self._finish, sync, receiver)
             else:
-                self._give_up(sync, DiscardReason.RECEIVER_RESTARTED, "the receiver did not take part")
+                self._give_up(sync, *sync.absence)
             self._resume(sync)
         return SyncReport(
             weight_version=sync.begin.weight_version,
             published=receiver is not None,
-            reason="" if receiver is not None else DiscardReason.RECEIVER_RESTARTED,
+            reason="" if receiver is not None else sync.absence[0],
             held_s=sync.held_s,
         )
 
@@ -205,6 +205,10 @@ class CollectivePublisher:
     def _prepared(self, sync: _OpenSync) -> list[UpdatableEngine]:
         """Members that are paused, idle and in the group; the receiver has begun."""
         left_out: set[UpdatableEngine] = set()
+        if self._is_sealing():
+            left_out.add(self._receiver)
+            detail = f"the receiver had not sealed an earlier version after {self._config.seal_wait_s:g} s"
+            sync.absence = (DiscardReason.PUBLISHER_DEADLINE, detail)
         while members := self._membership.members(without=left_out):
             failed = failures(self._membership.each(members, lambda engine: self._prepare(engine, sync)))
             if not failed:
@@ -276,11 +280,11 @@ class CollectivePublisher:
         except TransportError as error:
             self._give_up(sync, DiscardReason.RECEIVER_RESTARTED, str(error))
 
-    def _wait_for_seal(self) -> None:
-        """The receiver's connection is busy until the sync before is sealed."""
-        sealing, self._sealing = self._sealing, None
-        if sealing is not None:
-            wait_for([sealing], timeout=self._config.commit_timeout_s)
+    def _is_sealing(self) -> bool:
+        """Whether the receiver, and the connection to it, is still busy with the sync before."""
+        if self._sealing is None:
+            return False
+        return bool(wait_for([self._sealing], timeout=self._config.seal_wait_s).not_done)
 
     def _fail(self, sync: _OpenSync, error: TransportError) -> None:
         self._open = None

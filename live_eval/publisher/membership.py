@@ -62,6 +62,7 @@ class Membership:
             if len(still) == len(candidates):
                 del still[guilty.name]
             candidates = [engine for engine in candidates if engine.name in still]
+        self.leave(())
         return []
 
     def leave(self, engines: Sequence[UpdatableEngine] | None = None) -> None:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ class FacadeProcess:
         self._process.send_signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM):
             self._process.wait(20.0)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stopped for as long as the body runs."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int:
         """Exit status, once it has ended."""

@@ -136,6 +136,18 @@ def test_nobody_there_raises_nothing_and_publishes_nothing(publishers: Publisher
     assert report.held_s < 2.0
 
 
+def test_when_the_last_member_goes_the_group_goes(publishers: Publishers) -> None:
+    engine = ThreadEngine("e")
+    publisher = publishers(engine, group_timeout_s=2.0)
+    publish(publisher, 1)
+    engine.faults = {"pause"}
+    publish(publisher, 2)
+    assert_follows(engine, 1)
+    engine.faults = set()
+    publish(publisher, 3)
+    assert_follows(engine, 3)
+
+
 def test_what_the_receiver_never_heard_of_has_an_outcome_at_the_end(publishers: Publishers) -> None:
     publisher = publishers(ThreadEngine("e"))
     publish(publisher, 1)

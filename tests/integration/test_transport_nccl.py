@@ -254,7 +254,7 @@ def test_a_stopped_receiver_ends_its_sync_and_its_group(
     send(player, of, 0, EMBED)
     began = time.monotonic()
     process.signal(signal.SIGTERM)
-    assert time.monotonic() - began < 8.0
+    assert time.monotonic() - began < 15.0
     assert process.wait(1.0) == 0
     assert process.reasons("life") == [(1, "receiver_restarted")]
     player.close()

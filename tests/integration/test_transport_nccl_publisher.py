@@ -219,13 +219,30 @@ def test_a_receiver_frozen_between_syncs_costs_the_probe(
     publisher = publishers(facade)
     publish(publisher, 1)
     outcomes(publisher, 1)
-    facade.signal(signal.SIGSTOP)
-    report = publish(publisher, 2)
+    with facade.frozen():
+        report = publish(publisher, 2)
     assert not report.published
     assert report.held_s < 4.0
-    facade.signal(signal.SIGCONT)
     assert publish(publisher, 3).published
     assert [o.state for o in outcomes(publisher, 2)] == ["discarded", "sealed"]
+    assert facade.sealed(life) == [1, 3]
+
+
+def test_a_receiver_frozen_while_it_seals_is_left_out_of_the_next_sync(
+    facade: FacadeProcess, publishers: Publishers, life: str
+) -> None:
+    publisher = publishers(facade, seal_wait_s=0.3)
+    publisher.begin(1)
+    publisher.put_bucket(weights(1))
+    with facade.frozen():
+        assert publisher.commit().held_s < 3.0
+        report = publish(publisher, 2)
+    assert (report.published, report.reason) == (False, "publisher_deadline")
+    assert report.held_s < 3.0
+    assert outcomes(publisher, 1)[0].state == "sealed"
+    assert publish(publisher, 3).published
+    assert [(o.weight_version, o.state) for o in outcomes(publisher, 2)] == [(2, "discarded"), (3, "sealed")]
+    assert facade.reasons(life) == [(2, "publisher_deadline")]
     assert facade.sealed(life) == [1, 3]
 
 
@@ -262,12 +279,10 @@ def test_a_receiver_frozen_during_a_sync_costs_the_groups_deadline(
     publisher = publishers(facade, group_timeout_s=2.0)
     publisher.begin(1)
     publisher.put_bucket(weights(1, (EMBED,)))
-    facade.signal(signal.SIGSTOP)
     began = time.monotonic()
-    with pytest.raises(TransportError, match="bucket 1"):
+    with facade.frozen(), pytest.raises(TransportError, match="bucket 1"):
         publisher.put_bucket([("model.layers.0.mlp.up_proj.weight", torch.ones(4, 4))])
     assert time.monotonic() - began < 12.0
-    facade.signal(signal.SIGCONT)
     assert publish(publisher, 2).published
     assert outcomes(publisher, 2)[1].state == "sealed"
 
