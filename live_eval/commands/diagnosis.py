@@ -49,6 +49,7 @@ OPTIONAL = {
     "ray": ("transport ray", "pip install 'live-eval[ray]'; keep an image's own"),
     "wandb": ("W&B sink", "pip install 'live-eval[wandb]'"),
     "matplotlib": ("plot of the demo", "pip install 'live-eval[plot]'"),
+    "libcst": ("python -m slime_patch apply", "pip install 'live-eval[patch]'"),
 }
 
 
