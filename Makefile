@@ -4,6 +4,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 OUT ?= out/demo
 ARGS ?=
+SLIME_SETUP ?= out/slime_env
 
 # The thin Python 3.12 environment has neither torch nor matplotlib; these unit tests need them.
 NOT_ON_PY312 := tests/unit/publisher tests/unit/results/test_plot.py
@@ -13,7 +14,7 @@ DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(S
 	$(if $(INTERVAL),--eval-interval $(INTERVAL)) $(if $(SAMPLES),--n-samples-per-eval-prompt $(SAMPLES)) \
 	$(if $(CHECKPOINTS),--eval-checkpoint $(CHECKPOINTS)) $(if $(ENGINES),--engines $(ENGINES)) $(ARGS)
 
-.PHONY: help setup demo test test-py312 check fmt bench clean distclean
+.PHONY: help setup demo test test-py312 test-slime check fmt bench clean distclean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +33,11 @@ test: setup ## unit tests, then integration tests (some start the real engine)
 test-py312: ## the unit tests that need no torch, on Python 3.12 in a thin .venv-312
 	@scripts/setup.sh --py312
 	.venv-312/bin/python -m pytest tests/unit $(addprefix --ignore=,$(NOT_ON_PY312)) $(ARGS)
+
+test-slime: setup ## the tests against a checkout of slime, some minutes each: SLIME_DIR=/path/to/slime
+	@test -n "$(SLIME_DIR)" || { echo "give SLIME_DIR=/path/to/a/checkout/of/slime (it is never written to)"; exit 2; }
+	tests/slime_cpu/setup.sh $(SLIME_SETUP)
+	SLIME_DIR=$(abspath $(SLIME_DIR)) SETUP_DIR=$(abspath $(SLIME_SETUP)) $(PYTHON_BIN) -m pytest tests/slime $(ARGS)
 
 check: setup ## ruff, format and types; never edits
 	$(PYTHON_BIN) -m ruff check .

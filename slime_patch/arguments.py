@@ -139,8 +139,8 @@ FLAGS: tuple[Flag, ...] = (
     _flag(
         STORE,
         "--eval-store-max-gb",
-        "Bound on all policy versions together, in GB (1e9 bytes). Default: four versions more than are "
-        "kept.",
+        "Bound on all policy versions together, in GB (1e9 bytes). Default: room for four versions "
+        "more than are kept, at least 4 GB.",
         type=float,
     ),
     _flag(

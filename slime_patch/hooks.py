@@ -89,7 +89,7 @@ def start(args: Namespace, pgs: Any, rollout_manager: Any) -> None:
         return
     _state.started = True
     atexit.register(job.abandon)  # for a script that ends without finish; before Ray's own exit hook
-    job.start(args, pgs)
+    job.start(args, pgs, rollout_manager)
 
 
 def actor_class(args: Namespace) -> type | None:

@@ -51,13 +51,15 @@ class LiveEvalJob:
         self.receiver: Any = None
         self._groups: dict[str, Any] = {}
         self._trainers: Any = None
+        self._rollout_manager: Any = None
         self._ended = False
 
     # --- start ----------------------------------------------------------------------------
 
-    def start(self, args: Namespace, pgs: Any) -> None:
+    def start(self, args: Namespace, pgs: Any, rollout_manager: Any) -> None:
         """Reserve, start the actors, and leave the trainers' part in `args`; ConfigError if it cannot be."""
         settings = self.settings
+        self._rollout_manager = rollout_manager
         self._groups = pgs if isinstance(pgs, dict) else {"rollout": pgs}
         check_importable(live_nodes(), "slime_patch.tap_plan")
         self.place = find_place(settings.engines)
@@ -161,7 +163,7 @@ class LiveEvalJob:
         if self._ended:
             return
         try:
-            self._release_trainers()
+            self._release_slime()
             drain(self.service, budget_s=self.settings.drain_timeout_s)
         except KeyboardInterrupt:
             print("live-eval: interrupted; what is left is cancelled", flush=True)
@@ -189,19 +191,24 @@ class LiveEvalJob:
         if self.place is not None:
             self.place.release()
 
-    def _release_trainers(self) -> None:
-        """The last version is handed over first; then slime's placement group is given back."""
+    def _release_slime(self) -> None:
+        """The last version is handed over first; then slime's actors end and its GPUs are given back."""
         import ray
-        import ray.exceptions
         from ray.util.placement_group import remove_placement_group
 
         handles = list(getattr(self._trainers, "_actor_handlers", []))
         if handles:
             closing = [handle.live_eval_close.remote(CLOSE_TIMEOUT_S) for handle in handles]
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_TIMEOUT_S + 10)
-            # Not killed: their own exit hooks write the last rows of W&B.
-            ending = [handle.__ray_terminate__.remote() for handle in handles]
+        if self._rollout_manager is not None:
+            # Its engines are gone, and a fully-async worker in it would go on asking them.
+            handles.append(self._rollout_manager)
+        # Not killed at once: their own exit hooks write the last rows of W&B.
+        ending = [handle.__ray_terminate__.remote() for handle in handles]
+        if ending:
             ray.wait(ending, num_returns=len(ending), timeout=EXIT_TIMEOUT_S)
+        for handle in handles:
+            ray.kill(handle, no_restart=True)
         groups = {entry[0] for entry in self._groups.values() if entry and entry[0] is not None}
         for group in groups:
             remove_placement_group(group)

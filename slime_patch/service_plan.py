@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 SPARE_VERSIONS = 4
 """Beyond the versions that are kept: one arrives, one is evaluated, two wait."""
+OVERHEAD_BYTES = 4 << 20
+"""Of a version beside its tensors: headers, manifest, small files."""
+LEAST_STORE_BYTES = 4_000_000_000
+"""For small models, of which many may wait."""
 REWARD_TIMEOUT_S = 120.0
 """Reward functions of slime may ask a model server."""
 NUM_GRADERS = 4
@@ -38,7 +42,8 @@ def store_bytes(settings: Settings, model_bytes: int) -> int:
     """The byte budget of the version store."""
     if settings.store_max_bytes is not None:
         return settings.store_max_bytes
-    return (settings.keep_versions + SPARE_VERSIONS) * model_bytes
+    needed = (settings.keep_versions + SPARE_VERSIONS) * (model_bytes + OVERHEAD_BYTES)
+    return max(needed, LEAST_STORE_BYTES)
 
 
 def limits(settings: Settings) -> RunLimits:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from live_eval.config import ServiceConfig
 from slime_patch.drain import waiting_line
 from slime_patch.service_actor import ServiceState
-from slime_patch.service_plan import ServicePlan, limits, service_config, store_bytes
+from slime_patch.service_plan import (
+    LEAST_STORE_BYTES,
+    OVERHEAD_BYTES,
+    ServicePlan,
+    limits,
+    service_config,
+    store_bytes,
+)
 from slime_patch.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -46,7 +53,8 @@ def test_datasets_are_the_prepared_files_whatever_their_names(parse: Parse) -> N
 
 
 def test_the_store_is_as_large_as_the_model_asks_for_unless_told(parse: Parse) -> None:
-    assert store_bytes(settings(parse, "--eval-keep-versions 3"), 100) == 700
+    assert store_bytes(settings(parse, "--eval-keep-versions 3"), 10**10) == 7 * (10**10 + OVERHEAD_BYTES)
+    assert store_bytes(settings(parse), 100) == LEAST_STORE_BYTES
     assert store_bytes(settings(parse, "--eval-store-max-gb 1.5"), 100) == 1_500_000_000
 
 

@@ -1,0 +1,156 @@
+"""The stand-ins of slime that unit tests use are like the checkout, and what the hooks lean on is there.
+
+Read from the sources, so that neither Megatron nor a GPU is needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from fakes import slime_standins as standins
+
+UPDATER = "slime/backends/megatron_utils/update_weight/update_weight_from_distributed.py"
+MEGATRONS_OWN = {"save", "pipeline_model_parallel_size", "hf_checkpoint"}
+"""Arguments that Megatron registers, or slime beside its argument groups."""
+
+
+class Source:
+    """One module of the checkout."""
+
+    def __init__(self, path: Path) -> None:
+        self.text = path.read_text(encoding="utf-8")
+        self.tree = ast.parse(self.text)
+
+    def definition(self, dotted: str) -> ast.AST:
+        node: ast.AST = self.tree
+        for name in dotted.split("."):
+            found = [
+                child
+                for child in ast.walk(node)
+                if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+                and child.name == name
+            ]
+            assert found, f"there is no {dotted}"
+            node = found[0]
+        return node
+
+    def parameters(self, function: str) -> list[str]:
+        node = self.definition(function)
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        return [argument.arg for argument in arguments]
+
+    def called(self, function: str) -> list[str]:
+        """Names of methods called in a function, in order."""
+        calls = [node for node in ast.walk(self.definition(function)) if isinstance(node, ast.Call)]
+        ordered = sorted(calls, key=lambda node: (node.lineno, node.col_offset))
+        return [node.func.attr for node in ordered if isinstance(node.func, ast.Attribute)]
+
+
+@pytest.fixture
+def source(slime_dir: Path):
+    return lambda path: Source(slime_dir / path)
+
+
+def parameters_of(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "standin"),
+    [
+        (
+            UPDATER,
+            "UpdateWeightFromDistributed.update_weights",
+            standins.UpdateWeightFromDistributed.update_weights,
+        ),
+        (
+            UPDATER,
+            "UpdateWeightFromDistributed._send_weights",
+            standins.UpdateWeightFromDistributed._send_weights,
+        ),
+        (UPDATER, "UpdateWeightFromDistributed._on_chunk", standins.UpdateWeightFromDistributed._on_chunk),
+        ("slime/ray/actor_group.py", "RayTrainGroup.async_train", standins.RayTrainGroup.async_train),
+        ("slime/ray/actor_group.py", "RayTrainGroup.update_weights", standins.RayTrainGroup.update_weights),
+        ("slime/utils/data.py", "Dataset.__init__", standins.Dataset.__init__),
+    ],
+)
+def test_methods_take_the_same_arguments(source, path: str, name: str, standin: object) -> None:
+    assert source(path).parameters(name) == parameters_of(standin)
+
+
+def test_a_chunk_is_shown_before_it_is_sent_and_cleared(source) -> None:
+    updater = source(UPDATER)
+    calls = updater.called("UpdateWeightFromDistributed._send_weights")
+    assert calls.index("_on_chunk") < calls.index("_update_bucket_weights_from_distributed")
+    assert "clear" in updater.called("UpdateWeightFromDistributed._update_bucket_weights_from_distributed")
+
+
+def test_the_version_counts_up_first_and_by_one(source) -> None:
+    body = source(UPDATER).definition("UpdateWeightFromDistributed.update_weights").body
+    first = next(node for node in body if not isinstance(node, ast.Expr))
+    assert ast.unparse(first) == "self.weight_version += 1"
+
+
+def test_eval_datasets_have_the_fields(source) -> None:
+    node = source("slime/utils/eval_config.py").definition("EvalDatasetConfig")
+    theirs = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+    assert {each.name for each in fields(standins.EvalDatasetConfig)} <= theirs
+
+
+def test_arguments_that_are_read_exist(source) -> None:
+    text = source("slime/utils/arguments.py").text
+    missing = [
+        name
+        for name in standins.SLIME_DEFAULTS
+        if name not in MEGATRONS_OWN and name not in text and name.replace("_", "-") not in text
+    ]
+    assert missing == []
+
+
+def test_samples_have_what_rewards_need(source) -> None:
+    node = source("slime/utils/types.py").definition("Sample")
+    theirs = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+    assert {"index", "prompt", "response", "response_length", "label", "metadata", "custom_rm_path"} <= theirs
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "first"),
+    [
+        ("slime/utils/arguments.py", "parse_args", ["add_custom_arguments"]),
+        ("slime/ray/placement_group.py", "create_placement_groups", ["args"]),
+        ("slime/ray/placement_group.py", "create_rollout_manager", ["args", "pg"]),
+        (
+            "slime/ray/placement_group.py",
+            "create_training_models",
+            ["args", "pgs", "rollout_manager", "actor_cls"],
+        ),
+        ("slime/backends/megatron_utils/actor.py", "MegatronTrainRayActor.init", ["self", "args", "role"]),
+        ("slime/rollout/rm_hub/__init__.py", "async_rm", ["args", "sample"]),
+        ("slime/utils/processing_utils.py", "load_tokenizer", ["name_or_path"]),
+    ],
+)
+def test_functions_that_are_wrapped_or_called(source, path: str, function: str, first: list[str]) -> None:
+    assert source(path).parameters(function)[: len(first)] == first
+
+
+@pytest.mark.parametrize("script", ["train.py", "train_async.py"])
+def test_scripts_look_their_functions_up_when_they_run(source, script: str) -> None:
+    imports = {
+        (node.module, alias.name)
+        for node in source(script).tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    placement = "slime.ray.placement_group"
+    names = ("create_placement_groups", "create_rollout_manager", "create_training_models")
+    assert {("slime.utils.arguments", "parse_args"), *((placement, name) for name in names)} <= imports
+
+
+def test_handles_are_where_the_driver_looks_for_them(source) -> None:
+    assert "self._actor_handlers" in source("slime/ray/actor_group.py").text
+    assert "self._is_pp_src_rank" in source(UPDATER).text
