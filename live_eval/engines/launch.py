@@ -118,7 +118,7 @@ def launch_settings(
 def free_port(host: str = "127.0.0.1") -> int:
     """A TCP port that nobody on `host` listens on now, one of PORTS; EngineError if there is none."""
     # Drawn at random: two services that start at one moment must not both take the first free one.
-    for port in random.sample(PORTS, min(200, len(PORTS))):
+    for port in random.SystemRandom().sample(PORTS, min(200, len(PORTS))):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
