@@ -29,6 +29,8 @@ class _State:
     """Of this process: it drives one job."""
 
     parser: argparse.ArgumentParser | None = None
+    args: Namespace | None = None
+    """Configured already."""
     job: LiveEvalJob | None = None
     started = False
 
@@ -50,7 +52,7 @@ def configure(args: Namespace) -> None:
     In inline mode `args` is left as slime alone would have made it. Ends the process with a message
     where the flags cannot work, as argparse does.
     """
-    if getattr(args, MODE_ATTRIBUTE, None) is None:
+    if getattr(args, MODE_ATTRIBUTE, None) is None or args is _state.args:
         return
     from live_eval.errors import LiveEvalError
 
@@ -78,8 +80,7 @@ def _configure(args: Namespace, argv: list[str]) -> None:
     from slime_patch.job import LiveEvalJob
 
     args.eval_interval = None  # slime's own eval would stop the training to ask the rollout engines
-    _state.job = LiveEvalJob(settings)
-    _state.started = False
+    _state.job, _state.args, _state.started = LiveEvalJob(settings), args, False
 
 
 def start(args: Namespace, pgs: Any, rollout_manager: Any) -> None:

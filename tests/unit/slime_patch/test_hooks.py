@@ -88,3 +88,5 @@ def test_slimes_blocking_eval_is_off_in_live_mode(
     job = hooks._job(args)
     assert job is not None and job.settings.interval == 5
     assert hooks.actor_class(args) is None
+    hooks.configure(args)  # as where a patched checkout is started through slime_patch.run
+    assert hooks._job(args) is job
