@@ -2,7 +2,8 @@
 
 The order of steps is design: files first, since a bad one kills the server or is taken in
 silence; abort and flush, since a load into a busy server dies on an assertion; blank, load, label,
-fingerprint. Knows one engine at a time and keeps no state but the book.
+fingerprint. A server that has answered may still be busy, so each load that follows a request is
+preceded by a flush, a fingerprint's included. Knows one engine at a time and keeps no state but the book.
 
 Invariant: `Pinner.pin` returns only if the engine's label is the target's, no old weight survived
 the load, and its fingerprint is finite and equal to that of every earlier load of the digest. When
@@ -130,7 +131,6 @@ class Pinner:
         """
         began = time.monotonic()
         await client.abort_all()
-        await client.flush_until_idle(deadline_s=self.limits.flush_s)
         vector, fingerprint_s = await self._load(client, target)
         near = tolerance(flavour.split("/")[1])
         moved = distance(vector, before.vector)
@@ -162,7 +162,8 @@ class Pinner:
             )
 
     async def _load(self, client: SGLangClient, target: PinTarget) -> tuple[Vector, float]:
-        """Blank, load, compare label, take the fingerprint; returns it and the seconds it took."""
+        """Flush, blank, load, compare label, take the fingerprint; returns it and the seconds it took."""
+        await client.flush_until_idle(deadline_s=self.limits.flush_s)
         await client.load_from_disk(self.blank.nan_dir, BLANK_LABEL, timeout_s=self.limits.load_s)
         await client.load_from_disk(target.path, target.label, timeout_s=self.limits.load_s)
         await self._check_label(client, target)
@@ -180,6 +181,7 @@ class Pinner:
     ) -> Vector:
         """Tell a version that computes what the last one did from an engine that ignores loads."""
         logger.info("engine %s: %s computes what was there before; loading zeros", client.name, target.label)
+        await client.flush_until_idle(deadline_s=self.limits.flush_s)
         await client.load_from_disk(self.blank.zero_dir, BLANK_LABEL, timeout_s=self.limits.load_s)
         if distance(await self.fingerprint(client), vector) <= near:
             raise PinMismatch(

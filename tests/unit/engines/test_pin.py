@@ -140,6 +140,19 @@ async def test_two_versions_that_compute_the_same_are_told_from_an_engine_that_i
     assert twin.held.vector == pin.held.vector
 
 
+async def test_no_load_follows_a_request_without_a_flush_between_them(
+    pinner: Pinner, client: SGLangClient, server: FakeEngine, base: Path
+) -> None:
+    """A server that has answered a fingerprint may still be busy with it, and dies of a load then."""
+    before = await start(pinner, client)
+    server.calls.clear()
+    await pinner.pin(client, target(base, 1), before=before, flavour=FLAVOUR)
+    loads = [number for number, call in enumerate(server.calls) if call.startswith("/update_weights")]
+    assert len(loads) == 5
+    for number in loads:
+        assert server.calls[number - 1].startswith(("/flush_cache", "/update_weights"))
+
+
 async def test_another_content_than_at_an_earlier_load_is_caught(
     pinner: Pinner, client: SGLangClient, server: FakeEngine, v1: PinTarget, v2: PinTarget
 ) -> None:
