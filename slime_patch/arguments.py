@@ -253,7 +253,19 @@ def add_arguments(
     return parser
 
 
-NOT_FOR_ENGINES = {"model-path", "model", "tp-size", "tensor-parallel-size", "host", "port", "base-gpu-id"}
+NOT_FOR_ENGINES = {
+    "model-path",
+    "model",
+    "tp-size",
+    "tensor-parallel-size",
+    "host",
+    "port",
+    "nnodes",
+    "node-rank",
+    "dist-init-addr",
+    "base-gpu-id",
+    "gpu-id-step",
+}
 """Set by live-eval for each server."""
 
 

@@ -21,8 +21,22 @@ NOT_INHERITED = {
     "enable-deterministic-inference",
     "device",
     "dtype",
+    # What slime does not take either: it sets them itself, as live-eval does.
+    "model-path",
+    "tp-size",
+    "tensor-parallel-size",
+    "host",
+    "port",
+    "nnodes",
+    "node-rank",
+    "dist-init-addr",
+    "base-gpu-id",
+    "gpu-id-step",
+    "nccl-port",
+    "trust-remote-code",
+    "skip-server-warmup",
 }
-"""Slime's own settings, and those that have a place of their own in live-eval's configuration."""
+"""slime's own settings, and those that have a place of their own in live-eval's configuration."""
 
 BY_SIZE = {
     "ep-size",

@@ -84,13 +84,21 @@ def _configure(args: Namespace, argv: list[str]) -> None:
 
 
 def start(args: Namespace, pgs: Any, rollout_manager: Any) -> None:
-    """After create_rollout_manager: eval GPUs, the service and the receiver."""
+    """After create_rollout_manager: eval GPUs, the service and the receiver.
+
+    Ends the process with a message where they cannot be had, before any training.
+    """
     job = _job(args)
     if job is None or _state.started:
         return
     _state.started = True
     atexit.register(job.abandon)  # for a script that ends without finish; before Ray's own exit hook
-    job.start(args, pgs, rollout_manager)
+    from live_eval.errors import LiveEvalError
+
+    try:
+        job.start(args, pgs, rollout_manager)
+    except LiveEvalError as error:
+        sys.exit(f"{sys.argv[0]}: error: {error}")
 
 
 def actor_class(args: Namespace) -> type | None:

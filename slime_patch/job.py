@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ON_EVERY_NODE = ("slime_patch.tap_plan", "live_eval.publisher.sender")
+"""Modules that trainers need, and with them the packages that live-eval depends on."""
 START_TIMEOUT_S = 300.0
 """For the service's actor to read the model's headers and prepare the eval sets."""
 RECEIVER_START_TIMEOUT_S = 120.0
@@ -61,7 +63,7 @@ class LiveEvalJob:
         settings = self.settings
         self._rollout_manager = rollout_manager
         self._groups = pgs if isinstance(pgs, dict) else {"rollout": pgs}
-        check_importable(live_nodes(), "slime_patch.tap_plan")
+        check_importable(live_nodes(), ON_EVERY_NODE)
         self.place = find_place(settings.engines)
         try:
             ready = self._start_service(args)

@@ -99,18 +99,19 @@ def _node_of(addresses: tuple[str, ...]) -> str:
     return found.pop()
 
 
-def probe(module: str) -> str:
+def probe(modules: tuple[str, ...]) -> str:
     """Runs on a node: import what runs there; the reason if it cannot be, else empty."""
     import importlib
 
     try:
-        importlib.import_module(module)
+        for module in modules:
+            importlib.import_module(module)
     except ImportError as error:
         return str(error)
     return ""
 
 
-def check_importable(node_ids: list[str], module: str) -> None:
+def check_importable(node_ids: list[str], modules: tuple[str, ...]) -> None:
     """ConfigError if live-eval's code is not on one of the nodes."""
     import ray
     import ray.exceptions
@@ -120,7 +121,7 @@ def check_importable(node_ids: list[str], module: str) -> None:
     refs = {
         node_id: task.options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)
-        ).remote(module)
+        ).remote(modules)
         for node_id in node_ids
     }
     for node_id, ref in refs.items():
@@ -130,8 +131,7 @@ def check_importable(node_ids: list[str], module: str) -> None:
             problem = str(error).strip().splitlines()[-1]
         if problem:
             raise ConfigError(
-                f"{module} cannot be imported on node {node_id} ({problem}): install live-eval there, or "
-                "put it on "
+                f"live-eval cannot be imported on node {node_id} ({problem}): install it there, or put it on "
                 "PYTHONPATH in the job's runtime_env"
             )
 
