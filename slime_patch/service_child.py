@@ -1,4 +1,4 @@
-"""Runs `python -m live_eval.service` and starts it again when it dies.
+"""Runs live-eval's service as a process and starts it again when it dies.
 
 Owns that process, in a thread of its own. Invariants: one life at a time; a service that keeps dying
 is given up after a bounded number of lives in a row; when this process goes, the child goes.
@@ -44,9 +44,9 @@ class ServiceChild:
         environment: Mapping[str, str],
         checkpoints: tuple[str, ...] = (),
         submitted: Path | None = None,
-        module: str = "live_eval.service",
+        module: str = "slime_patch.service_process",
     ) -> None:
-        self._argv = [sys.executable, "-m", module, str(config)]
+        self._argv = [sys.executable, "-m", module, str(os.getpid()), str(config)]
         self._client = BlockingClient(socket)
         self._log = log
         self._environment = dict(environment)
@@ -121,6 +121,7 @@ class ServiceChild:
         self.exit_status = self.exit_status if self.exit_status is not None else -signal.SIGTERM
 
     def _live(self) -> int:
+        # Started by this thread, which outlives it: the kernel ends it when its starter is gone.
         with self._log.open("ab") as log:
             self._process = process = subprocess.Popen(
                 self._argv,

@@ -1,6 +1,7 @@
 """A service process for tests of who supervises it: it answers, dies, or ends, as its file says.
 
-    python -m fakes.service_process PLAN.json        {"socket": ..., "lives": ["die", "serve"], "log": ...}
+    python -m fakes.service_process PARENT_PID PLAN.json
+    {"socket": ..., "lives": ["die", "serve"], "log": ...}
 
 `die` ends with status 3 at once, `serve` answers until training has ended.
 """
@@ -55,4 +56,4 @@ def main(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[2])))

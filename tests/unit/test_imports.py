@@ -58,7 +58,13 @@ MAY_IMPORT = {
     "live_eval.commands": {"protocol", "live_eval.store"} | TOP | MIDDLE | LEAVES,
     "live_eval.cli": {"live_eval.commands", "live_eval.errors"},
     # The outermost: it uses live-eval, and nothing of live-eval knows of it.
-    "slime_patch": {"protocol", "live_eval.store", "live_eval.publisher", "live_eval.config"}
+    "slime_patch": {
+        "protocol",
+        "live_eval.store",
+        "live_eval.publisher",
+        "live_eval.config",
+        "live_eval.service",
+    }
     | MIDDLE
     | LEAVES,
 }
