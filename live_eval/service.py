@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,6 +94,8 @@ class Service:
         eval_sets = load_eval_sets(config.datasets)
         ledger = Ledger.open(run_dir.ledger, run_id=config.run_id)
         stack.callback(ledger.close)
+        for name, eval_set in eval_sets.items():
+            ledger.note_dataset(name, eval_set.description(), now=time.time())
         # Before the engines: whoever starts the service may ask how far it is.
         await stack.enter_async_context(
             ChannelServer(socket_path(run_dir.root, SERVICE_SOCKET), self._handle)
@@ -115,6 +118,7 @@ class Service:
             num_expected={name: eval_set.num_expected for name, eval_set in eval_sets.items()},
             announce=announce,
             digest_of=lambda version: digest_of(store, version),
+            same_as=lambda version: same_as(store, version),
         )
         evaluator = Evaluator(
             group=group,
@@ -260,6 +264,14 @@ def digest_of(store: VersionStore, policy_version: int) -> str:
         return store.get(policy_version).digest
     except NoSuchVersion:
         return ""
+
+
+def same_as(store: VersionStore, policy_version: int) -> int | None:
+    """The newest earlier version with the same digest, None where there is none."""
+    try:
+        return store.get(policy_version).same_as
+    except NoSuchVersion:
+        return None
 
 
 def _vector(value: object) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ import msgspec
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.results.rows import VersionEvent
 from live_eval.scheduling.reports import KnownJob
-from live_eval.targets import CheckpointTarget
+from live_eval.targets import CheckpointTarget, PolicyTarget
 from protocol.messages import JobEvent, JobResult
 
 if TYPE_CHECKING:
@@ -47,12 +47,15 @@ class JobRecords:
         num_expected: Mapping[str, int],
         announce: Announce,
         digest_of: Callable[[int], str],
+        same_as: Callable[[int], int | None] = lambda _version: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`same_as` tells the earlier version whose digest a version has, if there is one."""
         self._ledger = ledger
         self._num_expected = num_expected
         self._announce = announce
         self._digest_of = digest_of
+        self._same_as = same_as
         self._clock = clock
         self._measured: dict[str, _Measured] = {}
 
@@ -155,15 +158,20 @@ class JobRecords:
 
     def _with_measures(self, result: JobResult, row: JobRow, measured: _Measured) -> JobResult:
         target = row.target
-        digest = "" if isinstance(target, CheckpointTarget) else self._digest_of(target.policy_version)
+        if isinstance(target, PolicyTarget):
+            version = target.policy_version
+            explanation = _with_warning(measured.explanation, self._same_as(version))
+            result = msgspec.structs.replace(
+                result, weight_digest=self._digest_of(version), detail=explanation
+            )
+        else:
+            result = msgspec.structs.replace(result, detail=measured.explanation)
         detail = measured.detail
         if detail is None:
-            return msgspec.structs.replace(result, weight_digest=digest, detail=measured.explanation)
+            return result
         succeeded = result.status == JobStatus.SUCCEEDED
         return msgspec.structs.replace(
             result,
-            weight_digest=digest,
-            detail=measured.explanation,
             score=detail.score if succeeded else None,
             metrics=detail.metrics if succeeded else {},
             partial=detail.partial,
@@ -177,6 +185,13 @@ class JobRecords:
 
     def _tell(self, job_id: str, result: JobResult | None = None) -> None:
         self._announce(_event(self._ledger.job(job_id), result=result))
+
+
+def _with_warning(explanation: str, same_as: int | None) -> str:
+    if same_as is None:
+        return explanation
+    warning = f"warning: the weights are those of version {same_as}, bit for bit"
+    return f"{explanation}; {warning}" if explanation else warning
 
 
 def _known(row: JobRow) -> KnownJob:

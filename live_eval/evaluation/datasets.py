@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
 from live_eval.errors import ConfigError, DatasetError
 from live_eval.evaluation.labels import label_text
 from live_eval.evaluation.sampling import SamplingParams
@@ -111,6 +113,11 @@ class EvalSet:
     def num_expected(self) -> int:
         """Number of samples of one evaluation: rows times n."""
         return len(self.rows) * self.config.n
+
+    def description(self) -> dict[str, Any]:
+        """What was measured, as JSON values: all settings, the file's sha256, how many rows it has."""
+        settings = msgspec.to_builtins(self.config, enc_hook=str)
+        return {"file_sha256": self.file_sha256, "num_rows": len(self.rows), "settings": settings}
 
     @classmethod
     def load(cls, config: EvalSetConfig, *, tokenize: Tokenize | None = None) -> EvalSet:

@@ -23,7 +23,7 @@ from live_eval.errors import LedgerError
 from live_eval.reasons import JobStatus
 from live_eval.results import schema
 from live_eval.results.lock import WriterLock
-from live_eval.results.reader import LedgerReader
+from live_eval.results.reader import DATASETS, LedgerReader
 from live_eval.results.rows import RESULT_COLUMNS, JobRow, VersionEvent, result_values, target_columns
 from live_eval.targets import CheckpointTarget, Target, job_id
 from protocol.messages import JobResult
@@ -193,6 +193,15 @@ class Ledger(LedgerReader):
         """Store a JSON value under `key`."""
         with self._write():
             self._put(key, value)
+
+    def note_dataset(self, name: str, description: Mapping[str, object], *, now: float) -> bool:
+        """Keep what a dataset is from `now` on; False if it is what it was."""
+        with self._write():
+            known = self.datasets().get(name, [])
+            if known and known[-1]["description"] == json.loads(json.dumps(description)):
+                return False
+            self._put(DATASETS + name, [*known, {"since": now, "description": description}])
+            return True
 
     def next_checkpoint_number(self) -> int:
         """1, 2, 3, ...; never the same twice, over restarts too."""

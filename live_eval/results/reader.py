@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from live_eval.errors import LedgerError
 from live_eval.results import schema
@@ -30,6 +30,9 @@ from live_eval.results.rows import (
 
 if TYPE_CHECKING:
     from protocol.messages import JobResult
+
+DATASETS = "dataset/"
+"""Prefix of the keys under which the datasets are kept."""
 
 _RESULTS = ", ".join(f"r.{name}" for name in RESULT_COLUMNS)
 
@@ -163,6 +166,10 @@ class LedgerReader:
         query = "SELECT key, value FROM kv WHERE substr(key, 1, ?) = ? ORDER BY key"
         rows = self._all(query, len(prefix), prefix)
         return {row["key"][len(prefix) :]: json.loads(row["value"]) for row in rows}
+
+    def datasets(self) -> dict[str, list[dict[str, Any]]]:
+        """Dataset -> what it was (`description`) and from when on (`since`, epoch seconds), oldest first."""
+        return cast("dict[str, list[dict[str, Any]]]", self.under(DATASETS))
 
     # --- inside ---------------------------------------------------------------------------
 

@@ -124,7 +124,8 @@ def run_versions(args: argparse.Namespace, console: Console | None = None) -> in
 
 def results_report(ledger: LedgerReader) -> dict[str, Any]:
     """Everything that the ledger knows, as JSON values: jobs in order of creation, each with its
-    result's fields and all its transitions; totals by state; how far each sink is."""
+    result's fields and all its transitions; what each dataset was and since when; totals by state; how
+    far each sink is."""
     transitions: dict[str, list[dict[str, Any]]] = {}
     for transition in ledger.transitions():
         record = asdict(transition)
@@ -134,6 +135,7 @@ def results_report(ledger: LedgerReader) -> dict[str, Any]:
         job["transitions"] = transitions.get(job["job_id"], [])
     return {
         "run_id": ledger.run_id,
+        "datasets": ledger.datasets(),
         "jobs": jobs,
         "totals": {status.value: ledger.totals().of(status) for status in JobStatus},
         "outbox_rows": ledger.last_seq(),

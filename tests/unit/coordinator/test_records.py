@@ -32,6 +32,7 @@ class Desk:
             num_expected={"a": 4},
             announce=lambda event: self.told.append((event, self.ledger.result(event.job_id))),
             digest_of=lambda version: f"digest-{version}",
+            same_as={8: 7}.get,
             clock=lambda: 50.0,
         )
 
@@ -130,6 +131,20 @@ def test_a_result_carries_what_was_measured_and_the_digest_of_its_version(desk: 
     assert (result.policy_version, result.train_step, result.weight_digest) == (7, 70, "digest-7")
     assert (result.engine_versions, result.detail) == (("7",), "one of them is late")
     assert desk.ledger.result(name) == result
+
+
+def test_a_version_with_the_weights_of_an_earlier_one_has_a_warning_on_its_results(desk: Desk) -> None:
+    name = desk.create(target(8))
+    desk.start(target(8))
+    desk.records.measured(measured(name))
+    warning = "warning: the weights are those of version 7, bit for bit"
+    assert desk.end(target(8)).detail == f"one of them is late; {warning}"
+    other = desk.create(target(8), "b")
+    unmeasured = EndJob(
+        job_id=other, evaluation="v8", status=JobStatus.CANCELLED, reason=EndReason.USER, attempt=1,
+        protected=False,
+    )  # fmt: skip
+    assert desk.records.end(unmeasured).detail == warning
 
 
 def test_what_an_unfinished_job_measured_is_kept_apart(desk: Desk) -> None:

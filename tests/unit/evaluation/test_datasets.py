@@ -87,6 +87,9 @@ def test_the_set_knows_its_size_and_its_files_hash(tmp_path: Path) -> None:
     loaded = load(tmp_path, data, n=3)
     assert (len(loaded.rows), loaded.num_expected) == (2, 6)
     assert loaded.file_sha256 == hashlib.sha256(data).hexdigest()
+    told = json.loads(json.dumps(loaded.description()))
+    assert (told["file_sha256"], told["num_rows"]) == (loaded.file_sha256, 2)
+    assert (told["settings"]["n"], told["settings"]["sampling"]["temperature"]) == (3, 0.0)
 
 
 # --- row ids ----------------------------------------------------------------------------

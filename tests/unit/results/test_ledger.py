@@ -294,3 +294,17 @@ def test_a_value_that_is_not_json_is_refused(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="JSON"):
         ledger.put("x", {"a": math.nan})
     assert ledger.get("x", "absent") == "absent"
+
+
+def test_a_dataset_is_noted_once_and_again_when_it_is_another(ledger: Ledger) -> None:
+    assert ledger.note_dataset("rev", {"file_sha256": "a", "stop": ("x",)}, now=1.0)
+    assert not ledger.note_dataset("rev", {"file_sha256": "a", "stop": ("x",)}, now=2.0)
+    assert ledger.note_dataset("rev", {"file_sha256": "b", "stop": ()}, now=3.0)
+    assert ledger.note_dataset("add", {}, now=3.0)
+    assert ledger.datasets() == {
+        "add": [{"since": 3.0, "description": {}}],
+        "rev": [
+            {"since": 1.0, "description": {"file_sha256": "a", "stop": ["x"]}},
+            {"since": 3.0, "description": {"file_sha256": "b", "stop": []}},
+        ],
+    }

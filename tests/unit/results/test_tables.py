@@ -78,10 +78,12 @@ def test_json_has_every_field_and_every_transition(
 ) -> None:
     fill(ledger, finish)
     ledger.ack("wandb", 2, now=1.0)
+    ledger.note_dataset("rev", {"num_rows": 8}, now=1.0)
     run_results(arguments(tmp_path, as_json=True))
     report = json.loads(capsys.readouterr().out)
     assert report["run_id"] == "run"
     assert report["totals"]["succeeded"] == 2 and report["totals"]["waiting"] == 1
+    assert report["datasets"] == {"rev": [{"since": 1.0, "description": {"num_rows": 8}}]}
     assert (report["sinks"], report["outbox_rows"]) == ({"wandb": 2}, 4)
     assert [job["job_id"] for job in report["jobs"]] == ["v10/rev", "v9/rev", "v10/add", "c1/rev", "v11/rev"]
     for job in report["jobs"]:
