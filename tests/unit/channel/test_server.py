@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import time
 from pathlib import Path
 
+import msgpack
 import pytest
 from fakes.channel_peer import LeverHandler, RawPeer, until
 
@@ -16,6 +18,7 @@ from protocol.codec import Limits, encode
 from protocol.errors import UnknownMessage
 from protocol.frames import frame
 from protocol.messages import (
+    PROTOCOL_VERSION,
     ErrorReply,
     JobEvent,
     LeaveGroup,
@@ -74,6 +77,33 @@ async def test_a_malformed_message_is_answered_and_survived(
         assert reply.code == code
         peer.send(StatusRequest())
         assert isinstance(await peer.receive(), ServiceStatus)
+
+
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+async def test_a_pickle_is_malformed_and_never_opened(
+    server: ChannelServer, tmp_path: Path, protocol: int
+) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "fired"), protocol)
+    envelope = msgpack.packb({"v": PROTOCOL_VERSION, "t": "submit_checkpoint", "path": bomb})
+    async with await RawPeer.connect(server.path) as peer:
+        for payload in (bomb, envelope):
+            peer.send_bytes(frame(payload))
+            reply = await peer.receive()
+            assert isinstance(reply, ErrorReply)
+            assert reply.code in ("malformed_message", "limit_exceeded")
+    assert not (tmp_path / "fired").exists()
+    pickle.loads(bomb)
+    assert (tmp_path / "fired").exists()
 
 
 async def test_a_frame_that_is_too_long_ends_its_own_connection_only(server: ChannelServer) -> None:

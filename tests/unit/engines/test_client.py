@@ -159,6 +159,30 @@ async def test_an_answer_that_makes_no_sense_is_an_engine_error(answer: object) 
                 await call()
 
 
+@pytest.mark.parametrize("log_probs", [[], [[None, 1, None]], None])
+async def test_log_probs_that_are_not_one_a_token_are_an_engine_error(log_probs: object) -> None:
+    async def handle(_method: str, _path: str, _body: object) -> tuple[int, object]:
+        return 200, [{"meta_info": {"input_token_logprobs": log_probs}}]
+
+    async with HttpServer(handle) as server, SGLangClient(server.url) as client:
+        with pytest.raises(EngineError, match="sent no log-probs"):
+            await client.logprobs([[1, 2]])
+
+
+@pytest.mark.parametrize(
+    "answer", [{"success": False, "message": "rank 1: out of memory"}, {"success": "yes"}, {}]
+)
+async def test_a_load_of_which_one_rank_failed_is_a_failed_load_though_the_status_is_200(
+    answer: object,
+) -> None:
+    async def handle(_method: str, _path: str, _body: object) -> tuple[int, object]:
+        return 200, answer
+
+    async with HttpServer(handle) as server, SGLangClient(server.url) as client:
+        with pytest.raises(LoadFailed, match=r"to loading .*x as '7'"):
+            await client.load_from_disk(Path("x"), "7", timeout_s=5)
+
+
 async def test_abort_ends_what_runs(client: SGLangClient, server: FakeEngine) -> None:
     server.tokens_s = 30
     running = asyncio.create_task(client.generate(prompts("a", "b"), timeout_s=60))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -256,6 +257,19 @@ async def test_a_restarted_engine_gets_no_prompt_before_a_verified_pin(
         assert lease.report.known
         assert lease.report.digest == before.digest
         assert {a.label for a in await lease.generate(prompts(2))} == {"1"}
+
+
+async def test_an_engine_that_stays_away_ends_the_waiting(make_group: MakeGroup, version: Version) -> None:
+    group, (server,) = await make_group(settings=replace(SETTINGS, usable_timeout_s=0.4))
+    async with await group.lease("a") as lease:
+        await lease.pin(version(1))
+        await server.stop()
+        with pytest.raises(EngineDied):
+            await lease.generate(prompts(2))
+        began = time.monotonic()
+        with pytest.raises(EngineTimeout, match=r"no engine was ready within 0\.4 s"):
+            await lease.repin()
+        assert time.monotonic() - began < 5
 
 
 async def test_bad_files_touch_no_engine(make_group: MakeGroup, version: Version, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ async def test_no_retries_means_the_first_loss_fails_the_job(make_run: MakeRun) 
     ("error", "reason"),
     [
         (EngineDied("x"), EndReason.ENGINE_FAILED),
+        (EngineTimeout("x"), EndReason.ENGINE_FAILED),
         (LoadFailed("x"), EndReason.LOAD_FAILED),
         (PinMismatch("x"), EndReason.PIN_MISMATCH),
         (CorruptVersion("x"), EndReason.CORRUPT_VERSION),
@@ -107,10 +108,12 @@ async def test_no_retries_means_the_first_loss_fails_the_job(make_run: MakeRun) 
 async def test_a_repin_that_fails_ends_the_job_with_its_reason(
     make_run: MakeRun, error: Exception, reason: EndReason
 ) -> None:
-    source = FakeSource(script=[dies(EngineDied("gone"))], repins=[error])
-    outcome = await make_run(source).result()
+    source = FakeSource(script=[None, dies(EngineDied("gone"))], repins=[error])
+    outcome = await make_run(source, num_rows=12, limits=ONE_AT_A_TIME).result()
     assert (outcome.status, outcome.reason) == (JobStatus.FAILED, reason)
     assert outcome.detail == "pinning again failed: x"
+    assert (outcome.score, outcome.counts.n_scored, outcome.counts.n_expected) == (None, 4, 12)
+    assert [sample.status for sample in read_samples(Path(outcome.samples_path))].count("scored") == 4
     assert "check" not in source.events
 
 

@@ -67,6 +67,21 @@ def test_scalars_empty_and_strided_tensors_are_staged() -> None:
         assert view.tobytes() == tensor.contiguous().numpy().tobytes()
 
 
+def test_tensors_that_share_memory_are_staged_apart() -> None:
+    flat = torch.arange(12.0)
+    tensors = [
+        ("first", flat[:6].view(2, 3)),
+        ("second", flat[6:]),
+        ("embed", flat),
+        ("head", flat),
+        ("overlapping", flat[3:9]),
+    ]
+    bucket = StagingSlot(4096).stage(tensors)
+    assert bucket is not None
+    for (_, tensor), view in zip(tensors, bucket.views(), strict=True):
+        assert view.tobytes() == tensor.contiguous().numpy().tobytes()
+
+
 def test_the_copy_is_owned_when_staging_returns() -> None:
     tensor = torch.ones(8, requires_grad=True)
     bucket = StagingSlot(4096).stage([("t", tensor)])

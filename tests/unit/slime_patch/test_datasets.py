@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ def test_slimes_overrides_reach_the_eval_set(parse: Parse) -> None:
     assert (config.sampling.temperature, config.sampling.top_p, config.sampling.stop) == (0.6, 0.9, ("END",))
     assert config.sampling.max_new_tokens == 64
     assert (found.path, found.max_prompt_tokens) == ("a.jsonl@[0:9]", 100)
+
+
+def test_eval_may_be_greedy_while_rollouts_are_not(parse: Parse) -> None:
+    dataset = EvalDatasetConfig(name="a", path="a.jsonl", temperature=0.0, top_p=1.0)
+    args, _ = parse("", eval_datasets=[dataset], rollout_temperature=1.0, rollout_top_p=0.9)
+    before = copy.deepcopy(vars(args))
+    (found,) = plan_datasets(args)
+    assert found.eval_set(Path("x")).sampling.temperature == 0.0
+    assert vars(args) == before
 
 
 def test_answers_are_compared_with_labels_where_slime_has_no_rule(parse: Parse) -> None:

@@ -13,9 +13,18 @@ from fakes.sync import DOWN, EMBED, HEAD, MODEL, NORM, UP, begin, bucket, commit
 
 from live_eval.errors import TransportError
 from live_eval.reasons import DiscardReason
+from live_eval.store import PinKind
 from live_eval.subscriber.expected import SyncFault
 from protocol.errors import UnknownMessage
-from protocol.messages import Ok, StoreChanged, SyncAbort, SyncAccepted, SyncGivenUp, SyncOutcome
+from protocol.messages import (
+    Ok,
+    StoreChanged,
+    SyncAbort,
+    SyncAccepted,
+    SyncGivenUp,
+    SyncOutcome,
+    TensorMeta,
+)
 
 if TYPE_CHECKING:
     from live_eval.store import BaseCheckpoint
@@ -147,6 +156,39 @@ def test_a_restarted_trainer_counts_from_one_and_its_versions_continue(desk: Des
     late = desk.receiver.handle(begin(3, incarnation="life-1"))
     assert isinstance(late, SyncOutcome)
     assert late.reason == "bad_weight_version"
+
+
+def test_a_sync_that_broke_in_its_middle_leaves_the_version_before_it_as_the_stable_one(desk: Desk) -> None:
+    assert desk.sync(6, *MODEL).policy_version == 6
+    of = desk.begin(7)
+    desk.send(of, 0, EMBED)
+    with pytest.raises(SyncFault):
+        desk.receiver.open_bucket(bucket(of, 1, TensorMeta(UP.name, "float32", (4, 2))))
+    with pytest.raises(SyncFault):
+        desk.receiver.open_bucket(bucket(of, 2, DOWN, NORM))
+    outcome = desk.finish(of, 3)
+    assert (outcome.state, outcome.policy_version, outcome.reason) == ("discarded", 7, "wrong_shape")
+    assert UP.name in outcome.detail
+    assert desk.reasons() == [(7, "wrong_shape")]
+    assert [record.policy_version for record in desk.store.sealed()] == [6]
+    desk.store.verify(6)
+
+
+def test_a_resumed_trainers_first_version_leaves_the_old_one_untouched(desk: Desk) -> None:
+    for version in range(1, 13):
+        desk.sync(version, *MODEL)
+        if version == 1:
+            desk.store.pin(1, "export", PinKind.EXPORT)
+    old = desk.store.verify(1)
+    of = desk.begin(1, life="life-2")
+    desk.send(of, 0, *MODEL, salt=77)
+    outcome = desk.finish(of, 1)
+    assert (outcome.policy_version, outcome.weight_version) == (13, 1)
+    assert desk.store.verify(1) == old
+    assert desk.content(1, UP).tobytes() == content(UP, 1).tobytes()
+    assert desk.content(13, UP).tobytes() == content(UP, 77).tobytes()
+    assert desk.store.verify(13).digest != old.digest
+    assert desk.store.sealed()[-1].policy_version == 13
 
 
 def test_a_sync_that_does_not_fit_is_store_full_before_a_byte_is_taken(
