@@ -10,13 +10,14 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from slime_patch.arguments import EngineFlag
 
-NamedTensors = list[tuple[str, torch.Tensor]]
+if TYPE_CHECKING:
+    import torch
+
+NamedTensors = list[tuple[str, "torch.Tensor"]]
 Parse = Callable[..., tuple[Namespace, list[str]]]
 """A command line and changes to slime's arguments -> (slime's parsed arguments, the words)."""
 
