@@ -44,6 +44,7 @@ ALLOWED: dict[JobStatus, set[EndReason]] = {
         R.MIXED_VERSION,
         R.ENGINE_FAILED,
         R.NO_DATA,
+        R.LOW_COVERAGE,
         R.VERSION_GONE,
         R.INTERNAL,
         R.STORE_FULL,

@@ -25,6 +25,7 @@ RUN_FAULTS = (
     EndReason.PIN_MISMATCH,
     EndReason.MIXED_VERSION,
     EndReason.NO_DATA,
+    EndReason.LOW_COVERAGE,
 )
 OUTCOMES = (SUCCEEDED, SUCCEEDED, STOPPED, *map(failed, RUN_FAULTS))
 BY_CHOICE = (EndReason.USER, EndReason.STORE_FULL, EndReason.INCARNATION_ENDED, EndReason.VERSION_GONE)
