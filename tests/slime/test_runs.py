@@ -5,6 +5,7 @@ Each run takes some minutes. SETUP_DIR is the folder that tests/slime_cpu/setup.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from live_eval.engines.launch import EngineProcess, launch_settings
 from live_eval.results.reader import LedgerReader
 from live_eval.rundir import RunDir
 from live_eval.store import VersionStore
@@ -186,6 +188,34 @@ def test_checkpoints_are_evaluated_while_training_goes_on(run: SlimeRun) -> None
     assert run.wait() == 0
     check_training_was_whole(run, num_rollout=3)
     assert {name: each.status for name, each in run.results().items()} == {"c1/toy": "succeeded"}
+
+
+async def test_running_engines_can_be_attached(run: SlimeRun) -> None:
+    settings = launch_settings(Path(os.environ["SETUP_DIR"]) / "tiny", device="cpu")
+    engine = EngineProcess.start(settings, log=run.folder / "engine.log")
+    try:
+        await engine.wait_ready()
+        words = [*LIVE[: LIVE.index("--eval-num-gpus")], "--eval-engine-addrs", engine.url]
+        words += LIVE[LIVE.index("--eval-num-gpus") + 2 :]
+        run.start("train_async.py", *words, "--eval-on-update", "cancel")
+        assert await asyncio.to_thread(run.wait) == 0
+        assert engine.returncode is None
+    finally:
+        await engine.stop()
+    check_training_was_whole(run, num_rollout=3)
+    assert run.results()["v4/toy"].status == "succeeded"
+
+
+def test_two_trainers_two_engines_and_several_buckets(run: SlimeRun) -> None:
+    words = (*LIVE, "--eval-snapshot", "all", "--eval-interval", "2", "--update-weight-buffer-size", "65536")
+    run.start("train_async.py", *words, TRAIN_GPUS="2", ROLLOUT_GPUS="2")
+    assert run.wait() == 0
+    assert len(run.calls("update_weights.end")) == 2 * 4
+    check_versions_hold_what_the_trainer_had(run)
+    assert set(run.sums()) == {1, 2, 3, 4}
+    evaluated = {name for name, each in run.results().items() if each.status != "superseded"}
+    assert evaluated <= {"v1/toy", "v3/toy", "v4/toy"}
+    assert "v4/toy" in evaluated
 
 
 def test_without_the_flags_the_engines_and_the_trainer_are_asked_the_same(tmp_path: Path) -> None:

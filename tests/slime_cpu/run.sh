@@ -2,13 +2,14 @@
 # Run slime's unmodified train.py or train_async.py on a CPU.   usage: run.sh [train.py|train_async.py] [slime's arguments]
 # LIVE=1 starts it through slime_patch.run. See README.md for the environment variables.
 set -u
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"; REPO="$(cd "$HERE/../.." && pwd)"
 SLIME_DIR="${SLIME_DIR:?set SLIME_DIR to a checkout of slime (it is never written to)}"
 SETUP_DIR="${SETUP_DIR:?set SETUP_DIR to the folder that setup.sh made}"
 VENV="$SETUP_DIR/venv"; MODEL_DIR="${MODEL_DIR:-$SETUP_DIR/tiny}"
 OUT_DIR="${OUT_DIR:-$SETUP_DIR/out/$(date +%H%M%S)}"
 NUM_ROLLOUT="${NUM_ROLLOUT:-3}"; TRAIN_GPUS="${TRAIN_GPUS:-1}"; ROLLOUT_GPUS="${ROLLOUT_GPUS:-1}"
-RAY_PORT="${RAY_PORT:-26379}"; LIMIT="${LIMIT:-420}"
+RAY_PORT="${RAY_PORT:-$(free_port)}"; LIMIT="${LIMIT:-420}"
 EXTRA_PYTHONPATH="${EXTRA_PYTHONPATH:-}"
 SCRIPT="${1:-train_async.py}"; shift || true
 case "$SCRIPT" in /*) ;; *) SCRIPT="$SLIME_DIR/$SCRIPT";; esac
@@ -51,9 +52,10 @@ RAYTMP="$(mktemp -d "${TMPDIR:-/tmp}/scr.XXXX")"
 trap cleanup EXIT
 
 T0=$(date +%s)
-python -m ray.scripts.scripts start --head --port "$RAY_PORT" --node-ip-address 127.0.0.1 --num-gpus 8 --num-cpus 32 \
+python -m ray.scripts.scripts start --head --port "$RAY_PORT" --ray-client-server-port "$(free_port)" --node-ip-address 127.0.0.1 --num-gpus 8 --num-cpus 32 \
   --include-dashboard false --object-store-memory 300000000 --temp-dir "$RAYTMP" --disable-usage-stats --block > "$OUT_DIR/ray.log" 2>&1 &
-for _ in $(seq 60); do grep -q "Ray runtime started" "$OUT_DIR/ray.log" && break; sleep 0.5; done
+for _ in $(seq 600); do grep -q "Ray runtime started" "$OUT_DIR/ray.log" && break; sleep 0.5; done
+grep -q "Ray runtime started" "$OUT_DIR/ray.log" || { echo "Ray does not start, see $OUT_DIR/ray.log" >&2; exit 3; }
 RAY_ADDRESS="$(grep -o "address='[^']*'" "$OUT_DIR/ray.log" | head -1 | cut -d"'" -f2)"; export RAY_ADDRESS
 T1=$(date +%s)
 
