@@ -108,11 +108,15 @@ class DemoDriver:
         stack.push_async_callback(self._service.stop)
 
     async def _until_serving(self) -> None:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            while (await self._status()) != "serving":
-                if self._service.ended:
-                    raise DemoFailed(f"the service did not start; see {self._run_dir.logs / 'service.log'}")
-                await asyncio.sleep(POLL_S)
+        log = self._run_dir.logs / "service.log"
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                while (await self._status()) != "serving":
+                    if self._service.ended:
+                        raise DemoFailed(f"the service did not start; see {log}")
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError as error:
+            raise DemoFailed(f"the service was not ready in {READY_TIMEOUT_S:.0f} s; see {log}") from error
         self._view.say("the eval engine is ready")
 
     async def _status(self) -> str:

@@ -5,6 +5,8 @@ Values and files only; nothing here starts a process.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
 
 MARKER = ".live-eval-demo"
-"""File by which a directory is known as a demo's own, which another demo may replace."""
+"""File by which a directory is known as a demo's own, which another demo may replace. Locked during a run."""
 STEPS_PER_ROUND = 34
 """With ten versions the model has learnt both tasks by the last one."""
 NUM_ROWS = 64
@@ -74,18 +76,28 @@ class DemoOptions:
 def prepare(options: DemoOptions) -> RunDir:
     """Make the run directory with the untrained model and the eval sets in it.
 
-    ConfigError if the directory holds something that no demo made; CorruptVersion if a checkpoint
-    to evaluate is none. Nothing has been touched then.
+    The directory is this process's until it ends. ConfigError if the directory holds something that no
+    demo made, if a demo runs in it or if it cannot be written; CorruptVersion if a checkpoint to
+    evaluate is none. Nothing that was there has been touched then.
     """
     for path in options.checkpoints:
         check_complete(path)
+        if path.resolve().is_relative_to(options.out.resolve()):
+            raise ConfigError(
+                f"{path} would be removed with the earlier demo in {options.out}; give another --out"
+            )
     run_dir = RunDir(options.out)
-    _clear(run_dir.root)
-    run_dir.make()
-    (run_dir.root / MARKER).touch()
-    write_base(run_dir.base, seed=options.seed)
-    for task in TASKS:
-        write_eval_set(task, _data_file(run_dir, task.name), num_rows=NUM_ROWS, seed=options.seed)
+    try:
+        _clear(run_dir.root)
+        run_dir.make()
+        _lock(run_dir.root / MARKER)
+        write_base(run_dir.base, seed=options.seed)
+        for task in TASKS:
+            write_eval_set(task, _data_file(run_dir, task.name), num_rows=NUM_ROWS, seed=options.seed)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot prepare {options.out}: {error}; free space there or give another --out"
+        ) from error
     return run_dir
 
 
@@ -131,14 +143,29 @@ def _data_file(run_dir: RunDir, name: str) -> Path:
 
 def _clear(directory: Path) -> None:
     """Remove an earlier demo; refuse to touch anything else."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory} is no directory; give another --out")
     if not directory.exists() or not any(directory.iterdir()):
         return
     if not (directory / MARKER).exists():
         raise ConfigError(
             f"{directory} is not empty and no demo made it; give a new directory for --out, or remove it"
         )
+    _lock(directory / MARKER)
     _make_writable(directory)
     shutil.rmtree(directory)
+
+
+def _lock(marker: Path) -> None:
+    """Lock the marker for the life of this process, made if it is missing; ConfigError if a demo has it."""
+    descriptor = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigError(
+            f"a demo is running in {marker.parent}; wait for it, or give another --out"
+        ) from None
 
 
 def _make_writable(directory: Path) -> None:

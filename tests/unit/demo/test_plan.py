@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from live_eval.config import ServiceConfig
+from live_eval.demo.model import write_base
 from live_eval.demo.plan import MARKER, DemoOptions, prepare, service_config
 from live_eval.errors import ConfigError, CorruptVersion
 from live_eval.rundir import RunDir
@@ -86,3 +87,31 @@ def test_a_configuration_that_is_wrong_says_where(options: DemoOptions, tmp_path
     path.write_text("{")
     with pytest.raises(ConfigError, match="truncated"):
         ServiceConfig.load(path)
+
+
+def test_a_file_in_place_of_the_directory_is_refused(options: DemoOptions) -> None:
+    options.out.write_text("notes")
+    with pytest.raises(ConfigError, match="is no directory"):
+        prepare(options)
+
+
+def test_a_place_that_cannot_be_written_is_refused_with_what_to_do(options: DemoOptions) -> None:
+    options.out.mkdir()
+    (options.out / MARKER).mkdir()
+    with pytest.raises(ConfigError, match="give another --out"):
+        prepare(options)
+
+
+def test_a_directory_in_which_a_demo_runs_is_refused_and_left_as_it_is(options: DemoOptions) -> None:
+    run_dir = prepare(options)  # this process holds it from now on
+    with pytest.raises(ConfigError, match="a demo is running in"):
+        prepare(options)
+    assert (run_dir.base / "model.safetensors").exists()
+
+
+def test_a_checkpoint_of_the_demo_that_would_be_replaced_is_refused(options: DemoOptions) -> None:
+    write_base(options.out / "base", seed=0)
+    (options.out / MARKER).touch()
+    with pytest.raises(ConfigError, match="would be removed"):
+        prepare(replace(options, checkpoints=(options.out / "base",)))
+    assert (options.out / "base" / "model.safetensors").exists()
