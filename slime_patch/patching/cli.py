@@ -1,6 +1,7 @@
 """`python -m slime_patch apply|check|diff|revert SLIME_DIR`.
 
-Exit status: 0 done, 1 `check` found the checkout not supported, 2 wrong use or refused (nothing was changed).
+Exit status: 0 done, 1 `check` found the checkout not supported, 2 wrong use or refused (nothing was changed),
+130 Ctrl-C (nor then).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
     except LiveEvalError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # what was renamed is back already
+        return 130
 
 
 def run_apply(args: argparse.Namespace) -> int:
