@@ -72,7 +72,8 @@ class DemoDriver:
             log_path=run_dir.logs / "service.log",
             max_restarts=SERVICE_RESTARTS,
             on_restart=lambda name, status: view.say(
-                f"{name} ended with status {status}: started again", style="yellow"
+                f"{name} ended with status {status}: started again; see {run_dir.logs / 'service.log'}",
+                style="yellow",
             ),
         )
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import os
+import shlex
+import sys
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from live_eval.demo.driver import DemoDriver
 from live_eval.demo.plan import DemoOptions, prepare
 from live_eval.demo.report import demo_report, num_scored, unfinished_jobs
 from live_eval.demo.view import DemoView
+from live_eval.errors import ConfigError
 from live_eval.results.plot import plot_scores
 from live_eval.results.reader import LedgerReader
 from live_eval.results.tables import show_results
@@ -39,6 +42,8 @@ def run_demo(args: argparse.Namespace) -> int:
     began = time.monotonic()
     view.say(f"preparing {options.out}: an untrained model and two held-out eval sets")
     run_dir = prepare(options)
+    if options.json_file is not None:
+        check_writable(options.json_file)
     run_id = f"demo-{uuid.uuid4().hex[:8]}"
     with view.live():
         try:
@@ -56,7 +61,6 @@ def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
     wandb_dir = newest_wandb_run(run_dir)
     if options.json_file is not None:
         report = demo_report(run_dir, wandb_dir=wandb_dir)
-        options.json_file.parent.mkdir(parents=True, exist_ok=True)
         options.json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     for what, path in (
         ("results", run_dir.ledger),
@@ -68,9 +72,25 @@ def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
         ("this report", options.json_file),
     ):
         if path is not None:
-            console.print(f"  {what:<14} {path}", soft_wrap=True, highlight=False)
-    console.print(f"Look again: live-eval results {run_dir.root}", soft_wrap=True, highlight=False)
+            console.print(f"  {what:<14} {path}", soft_wrap=True, highlight=False, markup=False)
+    again = results_command(run_dir.root, program=sys.argv[0])
+    console.print(f"Look again: {again}", soft_wrap=True, highlight=False, markup=False)
     return 0 if num_scored(run_dir) and not unfinished_jobs(run_dir) else 1
+
+
+def check_writable(file: Path) -> None:
+    """Make the file's folder and open the file, before minutes of work; ConfigError if that fails."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("a").close()
+    except OSError as error:
+        raise ConfigError(f"cannot write --json {file}: {error.strerror}; give another file") from error
+
+
+def results_command(root: Path, *, program: str) -> str:
+    """A line for the shell that shows the results, by the program's name as this one was called."""
+    name = program if program.endswith("live-eval") else "live-eval"
+    return shlex.join([name, "results", str(root)])
 
 
 def newest_wandb_run(run_dir: RunDir) -> Path | None:

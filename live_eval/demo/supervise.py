@@ -108,7 +108,7 @@ class Child:
             if self._stopping or status == 0 or self.num_restarts >= self._max_restarts:
                 return status
             self.num_restarts += 1
-            logger.warning(
+            logger.info(
                 "%s ended with status %d, started again (%d of %d); see %s",
                 self.name,
                 status,

@@ -122,7 +122,10 @@ async def _nccl(options: DemoOptions, run_dir: RunDir, view: DemoView) -> AsyncI
         config.arguments(),
         log_path=run_dir.logs / "receiver.log",
         max_restarts=RECEIVER_RESTARTS,
-        on_restart=lambda name, status: view.say(f"{name} ended with status {status}: started again"),
+        on_restart=lambda name, status: view.say(
+            f"{name} ended with status {status}: started again; see {run_dir.logs / 'receiver.log'}",
+            style="yellow",
+        ),
     )
     settings = launch_settings(run_dir.base, device="cpu")
     rollout = EngineProcess.start(settings, log=run_dir.logs / "rollout.log", name="rollout")
