@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ from live_eval.engines.client import SGLangClient
 from live_eval.engines.engine import EngineSpec, EngineState, RestartPolicy
 from live_eval.engines.group import EngineGroup, GroupSettings
 from live_eval.engines.launch import EngineProcess, launch_settings
-from live_eval.engines.pin import PinTarget
+from live_eval.engines.pin import PinLimits, PinTarget
 from live_eval.engines.requests import RequestsLost
-from live_eval.errors import EngineDied, EngineTimeout
+from live_eval.errors import EngineDied, EngineTimeout, LoadFailed
 from live_eval.evaluation.source import GenRequest
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -156,6 +157,29 @@ async def test_a_frozen_server_is_found_by_the_request_deadline(base: Path, tmp_
                 await lease.generate([GenRequest(request_id="r0", text="x")])
             await lease.repin()
             assert serve.group_members(process.pid) == []
+    finally:
+        await group.close()
+
+
+async def test_a_server_that_hangs_in_a_load_is_killed_and_made_again(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE_LOAD_S", "3600")
+    group = group_of(base, tmp_path / "work")
+    group.settings = replace(group.settings, limits=PinLimits(load_s=0.5))
+    target = PinTarget(label="1", path=write_checkpoint(tmp_path / "v1", seed=1), digest="d1")
+    await group.start()
+    try:
+        async with await group.lease("a") as lease:
+            await group.wait_usable(30)
+            stuck = group.engines[0].process
+            assert stuck is not None
+            monkeypatch.delenv("FAKE_ENGINE_LOAD_S")
+            with pytest.raises(LoadFailed, match="did not answer"):
+                await lease.pin(target)
+            await lease.pin(target)
+            assert serve.group_members(stuck.pid) == []
+            assert group.states() == {"e0": EngineState.PINNED}
     finally:
         await group.close()
 

@@ -1,6 +1,7 @@
 """A server process that starts in a blink: a FakeEngine, a child in its group, shared memory.
 
-FAKE_ENGINE_FAIL=N in the environment: exit with status N instead of serving.
+FAKE_ENGINE_FAIL=N in the environment: exit with status N instead of serving. FAKE_ENGINE_LOAD_S=N: a
+load takes so many seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from fakes.engine import FakeEngine
 
 async def serve(model: Path, dtype: str, port: int) -> None:
     """Serve until killed."""
-    async with FakeEngine(model=model, dtype=dtype, port=port, tokens_s=2.0):
+    load_s = float(os.environ.get("FAKE_ENGINE_LOAD_S", "0"))
+    async with FakeEngine(model=model, dtype=dtype, port=port, tokens_s=2.0, load_s=load_s):
         await asyncio.Event().wait()
 
 
