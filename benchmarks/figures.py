@@ -67,10 +67,10 @@ class Measured:
         return ordered[quarter], ordered[-1 - quarter]
 
     def describe(self, num_bytes: int) -> str:
-        """Median, rate, and the middle half."""
+        """Median and its rate, the middle half, and the best."""
         low, high = self.middle_half
         rate = f"{num_bytes / self.median / 1e9:.1f} GB/s" if self.median > 0 else "no rate"
-        return f"{_ms(self.median)} ms ({_ms(low)} to {_ms(high)}), {rate}"
+        return f"{_ms(self.median)} ms, {rate} ({_ms(low)} to {_ms(high)}, best {_ms(min(self.seconds))})"
 
 
 def _ms(seconds: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Measurements:
     num_threads: int
     step_s: float
     memcpy: Measured
+    memcpy_thread: Measured
+    """Processor time of the calling thread in the same copies."""
     digests: Measured
     costs: dict[str, list[UpdateCost]]
     syncs: list[SyncTimes]
@@ -53,6 +56,10 @@ class Measurements:
     def step_cost(self, name: str) -> Measured:
         """By how much longer a step with the update was."""
         return Measured(seconds=[cost.step_s for cost in self.costs[name]])
+
+    def thread_cost(self, name: str) -> Measured:
+        """By how much more processor time the training thread took in a step with the update."""
+        return Measured(seconds=[cost.thread_s for cost in self.costs[name]])
 
 
 def measure(settings: Settings, gigabytes: float, place: Path) -> Measurements:
@@ -74,13 +81,16 @@ def measure(settings: Settings, gigabytes: float, place: Path) -> Measurements:
         step_s = step.fit(min(max(settings.min_step_s, 2 * background_s), settings.max_step_s))
         site.times.clear()
         memcpy_s: list[float] = []
+        memcpy_thread_s: list[float] = []
         digests_s: list[float] = []
 
         def between() -> None:
             weights.change(len(memcpy_s) + NUM_WARM_UPS)
             # The first of each brings back what the last step pushed out of the caches.
             memcpy.run()
+            used = time.thread_time()
             memcpy_s.append(seconds_of(memcpy.run))
+            memcpy_thread_s.append(time.thread_time() - used)
             peers.digest_all(arrays)
             digests_s.append(seconds_of(lambda: peers.digest_all(arrays)))
 
@@ -92,6 +102,7 @@ def measure(settings: Settings, gigabytes: float, place: Path) -> Measurements:
             num_threads=settings.num_threads,
             step_s=step_s,
             memcpy=Measured(seconds=memcpy_s),
+            memcpy_thread=Measured(seconds=memcpy_thread_s),
             digests=Measured(seconds=digests_s),
             costs=costs,
             syncs=list(site.times),
@@ -120,6 +131,12 @@ def figures(found: Measurements) -> Iterator[Shown]:
 
     yield shown(f"sync held_s, {threads}", held, found.memcpy, memcpy, COPY_GOAL)
     yield shown(f"sync step cost, {threads}", cost, found.memcpy, memcpy, COPY_GOAL)
+    if found.num_threads == 1:
+        used = found.memcpy_thread
+        text = f"memcpy, processor time of 1 thread: {used.describe(found.num_bytes)}"
+        yield shown(
+            "sync step cost, processor time of the training thread", found.thread_cost(OURS), used, text
+        )
     yield shown("last bucket stored -> sealed, 1 thread", seal, found.digests, digests, SEAL_GOAL)
     yield shown("commit() returned -> outcome, 1 thread a side", commit, found.digests, digests)
     for name, peer in PEERS.items():

@@ -37,6 +37,8 @@ class UpdateCost:
     """Seconds until the trainer could go on."""
     step_s: float
     """Seconds of a step with the update less those of the steps without, next to it."""
+    thread_s: float
+    """As `step_s`, but processor time of the training thread, which other programs hardly touch."""
     covered: bool
     """Whether its background work ended before the step did, so that `step_s` has all of its cost."""
 
@@ -82,22 +84,30 @@ def measure_updates(
     """Costs of each update, `num_rounds` of them; `between` is called before every step, untimed."""
     costs: dict[str, list[UpdateCost]] = {name: [] for name in updates}
 
-    def plain() -> float:
+    def plain() -> tuple[float, float]:
         between()
-        return seconds_of(step.run)
+        began, used = time.perf_counter(), time.thread_time()
+        step.run()
+        return time.perf_counter() - began, time.thread_time() - used
 
     before = plain()
     for _ in range(num_rounds):
         for name, update in updates.items():
             between()
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.thread_time()
             update.run()
             went_on = time.perf_counter()
             step.run()
-            ended = time.perf_counter()
-            covered = seconds_of(update.finish) < 0.05 * (ended - began)
+            took, thread_took = time.perf_counter() - began, time.thread_time() - used
+            covered = seconds_of(update.finish) < 0.05 * took
             after = plain()
-            step_s = (ended - began) - (before + after) / 2
-            costs[name].append(UpdateCost(blocked_s=went_on - began, step_s=step_s, covered=covered))
+            costs[name].append(
+                UpdateCost(
+                    blocked_s=went_on - began,
+                    step_s=took - (before[0] + after[0]) / 2,
+                    thread_s=thread_took - (before[1] + after[1]) / 2,
+                    covered=covered,
+                )
+            )
             before = after
     return costs

@@ -33,7 +33,7 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
         assert figure["unit"] == "ratio"
         assert figure["peer"]
     names = [figure["figure"] for figure in figures]
-    assert len(names) == len(set(names)) == 16
+    assert len(names) == len(set(names)) == 18
     goals = [(figure["figure"].split(",")[0], figure["goal"]) for figure in figures if figure["goal"]]
     assert sorted(goals) == sorted(
         [
