@@ -74,6 +74,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
+END_TIMEOUT_S = 10.0
+"""Longest wait for engines at the end; a load that hangs is ended with them."""
 
 
 class Coordinator:
@@ -89,6 +91,7 @@ class Coordinator:
         records: JobRecords,
         evaluator: Evaluator,
         clock: Callable[[], float] = time.monotonic,
+        end_timeout_s: float = END_TIMEOUT_S,
     ) -> None:
         self._scheduler = scheduler
         self._config = config
@@ -97,6 +100,7 @@ class Coordinator:
         self._records = records
         self._evaluator = evaluator
         self._clock = clock
+        self._end_timeout_s = end_timeout_s
         self._feed = VersionsFeed(store)
         self._poked = asyncio.Event()
         self._finished = asyncio.Event()
@@ -153,8 +157,8 @@ class Coordinator:
 
     async def run(self) -> None:
         """Take up what the ledger knows, then follow the store until all is done."""
-        self._restore()
         try:
+            self._restore()
             while not self._finished.is_set():
                 self._look()
                 self._apply(self._scheduler.tick(now=self._clock()))
@@ -275,7 +279,7 @@ class Coordinator:
         self._ended = True
         if self._evaluation is not None:
             self._evaluation.cancel()
-            await asyncio.wait([self._evaluation])
+            await asyncio.wait([self._evaluation], timeout=self._end_timeout_s)
 
     # --- reports of the evaluator ---------------------------------------------------------
 

@@ -64,9 +64,18 @@ class BrokenLedger(Ledger):
 
 
 class StubbornStore(VersionStore):
-    """A store whose `collect` raises while `is_stubborn`, as when a file cannot be removed."""
+    """A store whose `collect` raises while `is_stubborn`, as when a file cannot be removed.
+
+    While `is_broken` its `unpin` raises, as when the catalogue cannot be written.
+    """
 
     is_stubborn = False
+    is_broken = False
+
+    def unpin(self, policy_version: int, owner: str) -> bool:
+        if self.is_broken:
+            raise StoreError("the catalogue cannot be written")
+        return super().unpin(policy_version, owner)
 
     def collect(self) -> list[tuple[int, CollectReason]]:
         if self.is_stubborn:
@@ -127,6 +136,7 @@ class Bench:
                 digest_of=lambda version: self.store.get(version).digest,
             ),
             evaluator=self.evaluator(),
+            end_timeout_s=1.0,
         )
 
     def evaluator(self) -> Evaluator:

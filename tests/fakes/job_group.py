@@ -27,6 +27,8 @@ class FakeGroup:
     """Awaited in the middle of each load."""
     on_lease: Exception | None = None
     """Raised instead of a lease."""
+    on_release: Awaitable[None] | None = None
+    """Awaited before a lease is given back, as a load that hangs is."""
     events: list[str] = field(default_factory=list)
     num_leases: int = 0
     """Leases that are out."""
@@ -75,6 +77,8 @@ class FakeLease:
             await self._source.abort()
 
     async def release(self) -> None:
+        if self._group.on_release is not None:
+            await self._group.on_release
         self._group.events.append("release")
         self._group.num_leases -= 1
 

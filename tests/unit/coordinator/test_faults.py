@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.job_bench import target
 from fakes.source import FakeSource
 
-from live_eval.errors import LedgerError
+from live_eval.errors import LedgerError, StoreError
 from live_eval.reasons import JobStatus
+from live_eval.store.records import PinKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from fakes.job_bench import Bench
 
     from live_eval.coordinator.coordinator import Coordinator
+    from live_eval.engines.pin import PinTarget
 
 COMPLETED = "succeeded: completed"
 WAIT_S = 10.0
@@ -133,3 +136,37 @@ async def test_files_that_cannot_be_removed_do_not_end_the_loop(
     await bench.run_to_the_end()
     assert bench.ends == {"v1/a": COMPLETED, "v2/a": COMPLETED}
     assert "cannot be removed" in caplog.text
+
+
+async def test_a_fault_of_the_restart_leaves_nothing_running(bench: Bench) -> None:
+    bench.seal(1)
+    bench.ledger.create_jobs(target(1), ("a", "b"), now=1.0)
+    bench.store.pin(1, "v1", PinKind.WAITING)
+    bench.store.pin(1, "somebody else", PinKind.WAITING)
+    bench.store.is_broken = True
+    with pytest.raises(StoreError, match="cannot be written"):
+        await bench.coordinator().run()
+    await asyncio.sleep(0.05)
+    assert bench.group.events == []
+    bench.store.is_broken = False
+    await bench.run_to_the_end()
+    assert bench.ends == {"v1/a": COMPLETED, "v1/b": COMPLETED}
+
+
+async def test_engines_that_never_come_free_do_not_hold_up_the_end(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(datasets=("a",), abort_grace_s=0.2)
+    loading = asyncio.Event()
+
+    async def hang(_: PinTarget) -> None:
+        loading.set()
+        await asyncio.Event().wait()
+
+    bench.group.on_pin = hang
+    bench.group.on_release = asyncio.shield(asyncio.get_running_loop().create_future())
+    bench.seal(1)
+    task = asyncio.create_task((coordinator := bench.coordinator()).run())
+    await loading.wait()
+    coordinator.shutdown()
+    await asyncio.wait_for(task, WAIT_S)
+    assert bench.ends == {"v1/a": "cancelled: shutdown"}
+    bench.group.on_release.cancel()
