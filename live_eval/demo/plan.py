@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from safetensors import SafetensorError
+
 from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
 from live_eval.demo.model import write_base
 from live_eval.demo.tasks import TASKS, write_eval_set
@@ -94,7 +96,7 @@ def prepare(options: DemoOptions) -> RunDir:
         write_base(run_dir.base, seed=options.seed)
         for task in TASKS:
             write_eval_set(task, _data_file(run_dir, task.name), num_rows=NUM_ROWS, seed=options.seed)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ConfigError(
             f"cannot prepare {options.out}: {error}; free space there or give another --out"
         ) from error

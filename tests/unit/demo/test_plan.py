@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from live_eval.config import ServiceConfig
 from live_eval.demo.model import write_base
@@ -99,6 +100,15 @@ def test_a_place_that_cannot_be_written_is_refused_with_what_to_do(options: Demo
     options.out.mkdir()
     (options.out / MARKER).mkdir()
     with pytest.raises(ConfigError, match="give another --out"):
+        prepare(options)
+
+
+def test_a_full_disk_is_told_with_what_to_do(options: DemoOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *, seed: int) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("live_eval.demo.plan.write_base", full)
+    with pytest.raises(ConfigError, match=r"No space left on device.*free space there"):
         prepare(options)
 
 
