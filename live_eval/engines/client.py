@@ -1,7 +1,7 @@
 """HTTP client of one SGLang server: typed answers, typed errors, a deadline on every call.
 
 It knows no policy: it neither restarts nor chooses engines, and it never repeats a request that
-a server has answered. The one repetition is for a connection that the server closed while idle.
+a server has answered. The one repetition is for a connection that was closed without an answer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Body = dict[str, Any] | None
-KEEPALIVE_S = 2.0
-"""Shorter than the 5 s after which SGLang closes an idle connection."""
 MAX_BODY_IN_ERROR = 500
 
 
@@ -78,7 +76,9 @@ class SGLangClient:
             base_url=url,
             # Deadlines are set around whole calls; a proxy of the environment is never meant for an engine.
             timeout=httpx.Timeout(None, connect=5.0),
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
+            # A connection for each call: SGLang closes idle ones after 5 s, perhaps just as we send, and a
+            # new one on the same host costs nothing beside a call of prompts.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,
             verify=url.startswith("https:"),  # reading the certificates takes longer than a small load
         )

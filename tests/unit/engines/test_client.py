@@ -64,7 +64,7 @@ async def test_a_refusal_is_never_repeated(client: SGLangClient, server: FakeEng
     assert server.calls.count("/generate") == 1
 
 
-async def test_an_idle_connection_that_the_server_closed_costs_one_repetition(tmp_path: Path) -> None:
+async def test_a_connection_that_is_closed_without_an_answer_costs_one_repetition(tmp_path: Path) -> None:
     model = write_checkpoint(tmp_path / "model", seed=0)
     async with FakeEngine(model=model, hang_up=1) as server, SGLangClient(server.url) as client:
         (answer,) = await client.generate(prompts("a"), timeout_s=5)
@@ -74,6 +74,15 @@ async def test_an_idle_connection_that_the_server_closed_costs_one_repetition(tm
         with pytest.raises(EngineDied, match="gone during /generate"):
             await client.generate(prompts("a"), timeout_s=5)
         assert server.calls.count("/generate") == 4
+
+
+async def test_a_server_that_closes_idle_connections_is_no_trouble(tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model", seed=0)
+    async with FakeEngine(model=model, idle_s=0.05) as server, SGLangClient(server.url) as client:
+        for _ in range(3):
+            await client.generate(prompts("a"), timeout_s=5)
+            await asyncio.sleep(0.1)
+        assert server.calls.count("/generate") == 3
 
 
 async def test_a_load_is_not_repeated_when_the_connection_breaks(
