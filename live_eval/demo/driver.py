@@ -23,7 +23,7 @@ from live_eval.demo.plan import STEPS_PER_ROUND, service_config
 from live_eval.demo.report import trainer_records
 from live_eval.demo.supervise import Child
 from live_eval.demo.trainer_config import TrainerConfig
-from live_eval.demo.transports import open_transport
+from live_eval.demo.transports import open_transport, remove_socket_place
 from live_eval.errors import LiveEvalError, TransportError
 from live_eval.rundir import SERVICE_SOCKET
 from protocol.messages import (
@@ -82,6 +82,7 @@ class DemoDriver:
         end_on_sigterm()
         service_config(self._options, self._run_dir, self._run_id).save(self._run_dir.config)
         async with AsyncExitStack() as stack:
+            stack.callback(remove_socket_place, self._socket, self._run_dir)
             await self._start_service(stack)
             transport = await stack.enter_async_context(
                 open_transport(self._options, self._run_dir, self._view, run_id=self._run_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -136,3 +137,10 @@ async def _nccl(options: DemoOptions, run_dir: RunDir, view: DemoView) -> AsyncI
     finally:
         await receiver.stop()
         await rollout.stop()
+        remove_socket_place(config.socket, run_dir)
+
+
+def remove_socket_place(socket: Path, run_dir: RunDir) -> None:
+    """Remove the private folder in which `socket` lies if the run directory's path is too long for it."""
+    if socket.parent.absolute() != Path(os.path.abspath(run_dir.root)):
+        shutil.rmtree(socket.parent, ignore_errors=True)
