@@ -94,7 +94,7 @@ async def test_a_pickle_is_malformed_and_never_opened(
     server: ChannelServer, tmp_path: Path, protocol: int
 ) -> None:
     bomb = pickle.dumps(Bomb(tmp_path / "fired"), protocol)
-    envelope = msgpack.packb({"v": PROTOCOL_VERSION, "t": "submit_checkpoint", "path": bomb})
+    envelope = msgpack.Packer().pack({"v": PROTOCOL_VERSION, "t": "submit_checkpoint", "path": bomb})
     async with await RawPeer.connect(server.path) as peer:
         for payload in (bomb, envelope):
             peer.send_bytes(frame(payload))

@@ -60,6 +60,16 @@ async def test_a_server_leaves_nothing_behind(base: Path, tmp_path: Path) -> Non
     await process.stop()
 
 
+async def test_a_server_can_be_reached_from_its_own_host_only(base: Path, tmp_path: Path) -> None:
+    process = EngineProcess.start(launch_settings(base), log=tmp_path / "e0.log")
+    try:
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        assert words[words.index(b"--host") + 1] == b"127.0.0.1"
+        assert process.url.startswith("http://127.0.0.1:")
+    finally:
+        await process.stop()
+
+
 async def test_a_server_that_fails_to_start_says_why(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
