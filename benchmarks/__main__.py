@@ -91,8 +91,8 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     caption = (
-        f"Medians of {settings.num_rounds} (in brackets the middle half and the best) on {os.cpu_count()} cores "
-        f"({platform.machine()}); the machine's load was {load_before:.2f} before and "
+        f"Medians of {settings.num_rounds} (in brackets the middle half and the best) on "
+        f"{os.cpu_count()} cores ({platform.machine()}); the machine's load was {load_before:.2f} before and "
         f"{os.getloadavg()[0]:.2f} after, this run's own included."
     )
     Console(width=None if sys.stdout.isatty() else 220).print(
