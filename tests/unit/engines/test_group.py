@@ -149,8 +149,10 @@ async def test_no_load_starts_while_a_request_is_in_flight(make_group: MakeGroup
     server.tokens_s = 5
     async with await group.lease("a") as lease:
         await lease.pin(version(1))
-        running = asyncio.create_task(lease.generate(prompts(8)))
+        # More than the engine is given at a time, so that some wait to be sent when the pin comes.
+        running = asyncio.create_task(lease.generate(prompts(40)))
         await until(lambda: server.num_running == 8)
+        server.load_s = 0.1
         report = await lease.pin(version(2))
         assert {a.finish_reason for a in await running} == {"abort"}
         assert report.label == "2"
