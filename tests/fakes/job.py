@@ -72,6 +72,8 @@ class Job:
     datasets: Sequence[Dataset] = TWO
     scheduler: dict[str, Any] = field(default_factory=dict)
     limits: RunLimits = field(default_factory=lambda: RunLimits(chunk_size=2, num_in_flight=1))
+    max_bytes: int = MAX_BYTES
+    """Budget of the store."""
     wait_s: float = 120.0
     """Longest wait for anything."""
     store: VersionStore | None = None
@@ -88,7 +90,7 @@ class Job:
             base=self.base,
             datasets=sets,
             scheduler=SchedulerConfig(**{"datasets": names, "queue_size": 100, **self.scheduler}),
-            store=StoreSettings(max_bytes=MAX_BYTES, keep_newest=KEEP_NEWEST),
+            store=StoreSettings(max_bytes=self.max_bytes, keep_newest=KEEP_NEWEST),
             engines=self.engines,
             limits=self.limits,
             wandb=WandbConfig(dir=self.run_dir.wandb, project="jobs", group=RUN_ID, finish_timeout_s=10.0),
@@ -101,14 +103,15 @@ class Job:
 
     # --- trainer and receiver -------------------------------------------------------------
 
-    def trainer(self) -> JobTrainer:
-        """A trainer whose receiver is in this process."""
-        base = BaseCheckpoint.read(self.base)
-        self.store = VersionStore.open(
-            self.run_dir.store, base=base, max_bytes=MAX_BYTES, keep_newest=KEEP_NEWEST, writer=True
-        )
-        receiver = Receiver(self.store, base, on_change=lambda: notify(self.socket, StoreChanged()))
-        return JobTrainer(self.base, lambda _: DirectPublisher(receiver))
+    def trainer(self, *, life: str = "life-1", seed: int = 0) -> JobTrainer:
+        """A trainer, or another life of it, whose receiver is in this process."""
+        if self.store is None:
+            base = BaseCheckpoint.read(self.base)
+            self.store = VersionStore.open(
+                self.run_dir.store, base=base, max_bytes=self.max_bytes, keep_newest=KEEP_NEWEST, writer=True
+            )
+            self.receiver = Receiver(self.store, base, on_change=lambda: notify(self.socket, StoreChanged()))
+        return JobTrainer(self.base, lambda _: DirectPublisher(self.receiver, life), seed=seed)
 
     # --- service --------------------------------------------------------------------------
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fakes.job import Job, query_database
 
 from live_eval.results.wandb_readback import ReadRun, read_run, result_ids
+
+if TYPE_CHECKING:
+    from fakes.job_trainer import JobTrainer
 
 TERMINAL = {"succeeded", "failed", "timed_out", "cancelled", "superseded", "dropped"}
 MOVES = {
@@ -71,14 +75,14 @@ class Books:
         return {name for name, row in self.results.items() if row["status"] == status}
 
 
-def check_job(job: Job, *, digests: dict[int, str] | None = None) -> Books:
-    """Check everything; `digests`: weight version -> digest of what the trainer sent."""
+def check_job(job: Job, *lives: JobTrainer) -> Books:
+    """Check everything; `lives`: the trainers of the job, in the order of their incarnations."""
     books = Books.read(job)
     _check_jobs(books)
     _check_told(books)
     _check_wandb(books)
     _check_samples(books)
-    _check_versions(books, digests)
+    _check_versions(books, lives)
     return books
 
 
@@ -154,13 +158,8 @@ def _check_samples(books: Books) -> None:
             assert counted == result["n_expected"], name
         if result["status"] != "succeeded":
             continue
-        lines = Path(result["samples_path"]).read_bytes().split(b"\n")[:-1]
-        samples = [json.loads(line) for line in lines]
-        assert (
-            len({(each["row_id"], each["sample"]) for each in samples})
-            == len(samples)
-            == result["n_expected"]
-        )
+        samples = _samples(Path(result["samples_path"]))
+        assert len({each["row_id"] for each in samples}) == len(samples) == result["n_expected"], name
         scored = [each for each in samples if each["status"] == "scored"]
         assert len(scored) == result["n_scored"], name
         mean = sum(each["reward"] for each in scored) / len(scored)
@@ -169,9 +168,24 @@ def _check_samples(books: Books) -> None:
         label = str(version) if version is not None else f"ckpt-{name.partition('/')[0]}"
         assert {each["engine_label"] for each in scored} == {label}, name
         assert json.loads(result["engine_versions"]) == [label], name
+        _check_attempts(name, Path(result["samples_path"]))
 
 
-def _check_versions(books: Books, digests: dict[int, str] | None) -> None:
+def _check_attempts(name: str, last: Path) -> None:
+    """Attempts that were cut got the same answers: decoding is greedy, and the weights are the same."""
+    answers = {each["row_id"]: each["response"] for each in _samples(last)}
+    for path in last.parent.glob(f"{last.name.partition('@')[0].removesuffix('.jsonl')}*.jsonl"):
+        for each in _samples(path):
+            if each["status"] == "scored":
+                assert each["response"] == answers[each["row_id"]], f"{name}: {path.name}"
+
+
+def _samples(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a sample file."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def _check_versions(books: Books, lives: Sequence[JobTrainer]) -> None:
     """Every version is what the trainer sent, has its jobs, and is claimed by nobody any more."""
     sealed = {
         number: row for number, row in books.versions.items() if row["state"] in ("sealed", "collected")
@@ -194,7 +208,9 @@ def _check_versions(books: Books, digests: dict[int, str] | None) -> None:
         have = {job["dataset"] for job in books.jobs.values() if job["policy_version"] == number}
         assert have == set(books.datasets), f"version {number} has jobs on {have}"
     for number, row in sealed.items():
-        if digests is not None:
-            assert row["digest"] == digests[row["weight_version"]], f"version {number} is not what was sent"
+        sent = lives[row["incarnation"] - 1].digests[row["weight_version"]]
+        assert row["digest"] == sent, f"version {number} is not what was sent"
+    begun = sorted(books.versions.values(), key=lambda row: row["began_at"])
+    assert [row["policy_version"] for row in begun] == sorted(books.versions)
     assert [pin["owner"] for pin in books.pins] == []
     assert not any((books.root / "store" / "staging").iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,6 @@ from fakes.job_gate import EngineGate, asks
 from fakes.tiny_model import write_tiny_model
 
 from live_eval.config import EngineSettings
-from live_eval.evaluation.job import RunLimits
 
 pytestmark = pytest.mark.engine
 
@@ -42,7 +42,7 @@ def test_queue_scores_every_due_version_in_order(make_job: MakeJob) -> None:
     for _ in range(5):
         trainer.round()
     job.finish()
-    books = check_job(job, digests=trainer.digests)
+    books = check_job(job, trainer)
     assert list(job.ends()) == [f"v{version}/{name}" for version in range(1, 6) for name in "ab"]
     assert set(job.ends().values()) == {COMPLETED}
     assert len({books.results[f"v{version}/a"]["score"] for version in range(1, 6)}) > 1
@@ -61,7 +61,7 @@ def test_finish_completes_what_runs_and_then_the_newest(make_job: MakeJob, gate:
     gate.release()
     job.until_ended("v1/a", "v1/b", "v4/a", "v4/b")
     job.finish()
-    check_job(job, digests=trainer.digests)
+    check_job(job, trainer)
     superseded = "superseded: newer_version"
     assert {name.partition("/")[0]: how for name, how in job.ends().items()} == {
         "v1": COMPLETED,
@@ -78,7 +78,7 @@ def test_finish_with_an_interval_scores_due_versions_and_the_last(make_job: Make
     for _ in range(6):  # the first push, then rollouts 0 to 4
         trainer.round()
     job.finish()
-    check_job(job, digests=trainer.digests)
+    check_job(job, trainer)
     assert job.ends() == {"v1/a": COMPLETED, "v4/a": COMPLETED, "v6/a": COMPLETED}
 
 
@@ -86,8 +86,7 @@ def test_cancel_aborts_at_once_and_its_guard_lets_one_complete(make_job: MakeJob
     """An evaluation takes longer than the time between syncs, so without the guard none would end."""
     job = make_job(
         scheduler={"on_update": "cancel"},
-        datasets=(Dataset(name="a", num_rows=16, max_new_tokens=300), Dataset(name="b")),
-        limits=RunLimits(chunk_size=4, num_in_flight=1),
+        datasets=(Dataset(name="a", num_rows=8, max_new_tokens=250), Dataset(name="b")),
     )
     trainer = job.trainer()
     job.start()
@@ -101,7 +100,7 @@ def test_cancel_aborts_at_once_and_its_guard_lets_one_complete(make_job: MakeJob
     job.until_ended("v5/a", "v5/b")
     gate.release()
     job.finish()
-    books = check_job(job, digests=trainer.digests)
+    books = check_job(job, trainer)
     assert {name.partition("/")[0]: how for name, how in job.ends().items()} == {
         **dict.fromkeys(("v1", "v2", "v3"), "cancelled: newer_version"),
         "v4": COMPLETED,
@@ -141,11 +140,75 @@ def test_a_checkpoint_in_between_is_not_cancelled_by_a_newer_version(
     assert job.statuses()["c1/a"] == "running"
     gate.release()
     job.finish()
-    books = check_job(job, digests=trainer.digests)
+    books = check_job(job, trainer)
     assert job.ends() == dict.fromkeys(("v1/a", "v1/b", "c1/a", "c1/b", "v2/a", "v2/b"), COMPLETED)
     assert books.results["c1/a"]["checkpoint"] == str(checkpoint)
     row = next(row for row in books.wandb.rows if row.get("checkpoint_eval/result_id") == f"{RUN_ID}/c1/a")
     assert row["checkpoint_eval/train_step"] == 40
+
+
+def test_a_restarted_trainer_continues_the_policy_versions(make_job: MakeJob, gate: EngineGate) -> None:
+    """Its weight versions begin at 1 again, and what waited of its earlier life is of no more interest."""
+    job = make_job(scheduler={"on_update": "finish"})
+    first, second = job.trainer(), job.trainer(life="life-2", seed=1)
+    job.start()
+    gate.hold(asks("a", after=1))
+    first.round()
+    gate.wait_held()
+    first.round()
+    job.until(lambda: job.statuses().get("v2/a") == "waiting")
+    second.round()
+    job.until(lambda: "v3/a" in job.statuses())
+    gate.release()
+    second.round()
+    job.finish()
+    books = check_job(job, first, second)
+    numbers = {(row["incarnation"], row["weight_version"]): name for name, row in books.versions.items()}
+    assert numbers == {(1, 1): 1, (1, 2): 2, (2, 1): 3, (2, 2): 4}
+    ends = job.ends()
+    assert (ends["v1/a"], ends["v1/b"], ends["v4/a"], ends["v4/b"]) == (COMPLETED,) * 4
+    assert ends["v2/a"].startswith("superseded: ")
+    assert ends["v3/a"] in (COMPLETED, "superseded: newer_version")
+
+
+def test_a_store_that_is_full_drops_what_waits_and_never_what_runs(
+    make_job: MakeJob, gate: EngineGate
+) -> None:
+    job = make_job(scheduler={"on_update": "queue"}, max_bytes=4 << 20)
+    trainer = job.trainer()
+    job.start()
+    gate.hold(asks("a", after=1))
+    trainer.round()
+    gate.wait_held()
+    while "dropped" not in job.statuses().values():
+        trainer.round()
+        time.sleep(0.05)
+    gate.release()
+    job.finish()
+    books = check_job(job, trainer)
+    dropped = {row["policy_version"] for row in books.versions.values() if row["reason"] == "store_full"}
+    assert 2 in dropped
+    assert 1 not in dropped
+    assert job.ends() == {
+        f"v{version}/{name}": "dropped: store_full" if version in dropped else COMPLETED
+        for version in books.versions
+        for name in "ab"
+    }
+
+
+def test_a_service_that_is_told_to_end_ends_every_job_on_record(make_job: MakeJob, gate: EngineGate) -> None:
+    job = make_job(scheduler={"on_update": "queue"})
+    trainer = job.trainer()
+    job.start()
+    gate.slow(asks("a", after=1))
+    trainer.round()
+    trainer.round()
+    job.until(lambda: job.num_done("v1/a") > 0 and "v2/a" in job.statuses())
+    job.service.stop()
+    assert job.service.returncode == 0
+    books = check_job(job, trainer)
+    assert job.ends() == dict.fromkeys(("v1/a", "v1/b", "v2/a", "v2/b"), "cancelled: shutdown")
+    assert json.loads(books.results["v1/a"]["partial"])["score"] is not None
 
 
 def test_one_answer_on_another_version_fails_the_job_and_is_not_averaged_in(
@@ -158,7 +221,7 @@ def test_one_answer_on_another_version_fails_the_job_and_is_not_averaged_in(
     for _ in range(3):
         trainer.round()
     job.finish()
-    books = check_job(job, digests=trainer.digests)
+    books = check_job(job, trainer)
     assert job.ends() == {
         **dict.fromkeys(("v1/a", "v1/b", "v2/b", "v3/a", "v3/b"), COMPLETED),
         "v2/a": "failed: mixed_version",

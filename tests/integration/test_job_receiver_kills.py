@@ -147,7 +147,7 @@ def test_a_job_whose_receiver_is_killed_loses_those_syncs_and_nothing_else(job: 
     # A killed sync is no version, with its reason; at the very end of its seal it may be one, and whole.
     for point, how in zip(POINTS, killed.values(), strict=True):
         assert how == "discarded receiver_restarted" or (point.kind is SyncCommit and how == "sealed"), point
-    books = check_job(job, digests=trainer.digests)
+    books = check_job(job, trainer)
     discarded = {row["weight_version"]: row["reason"] for row in books.discards}
     assert discarded == {version: "receiver_restarted" for version, how in killed.items() if how != "sealed"}
     assert list(killed) == list(range(1, num_rounds, 2))

@@ -99,7 +99,7 @@ def test_a_job_whose_service_is_killed_at_every_point_has_each_result_once(
 
     job.start()
     job.finish()
-    books = check_job(job, digests=trainer.digests)
+    books = check_job(job, trainer)
     assert job.ends() == {f"v{version}/{name}": COMPLETED for version in (1, 2, 3) for name in "ab"}
     # What was cut once was run twice, and what had a result was never run again.
     attempts = {name: row["attempt"] for name, row in books.jobs.items()}
