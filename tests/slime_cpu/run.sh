@@ -13,7 +13,7 @@ RAY_PORT="${RAY_PORT:-$(free_port)}"; LIMIT="${LIMIT:-420}"
 EXTRA_PYTHONPATH="${EXTRA_PYTHONPATH:-}"
 SCRIPT="${1:-train_async.py}"; shift || true
 case "$SCRIPT" in /*) ;; *) SCRIPT="$SLIME_DIR/$SCRIPT";; esac
-mkdir -p "$OUT_DIR"; OUT_DIR="$(cd "$OUT_DIR" && pwd)"; : > "$OUT_DIR/calls.jsonl"
+mkdir -p "$OUT_DIR"; OUT_DIR="$(cd "$OUT_DIR" && pwd)"; : > "$OUT_DIR/calls.jsonl"; : > "$OUT_DIR/ray.log"
 
 export SLIME_CPU=1 SLIME_ACCELERATOR=cpu SLIME_CPU_LOG="$OUT_DIR" SLIME_CPU_RUN_ID="${SLIME_CPU_RUN_ID:-$$-$RANDOM}" SLIME_HOST_IP=127.0.0.1
 export SGLANG_USE_CPU_ENGINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
