@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ import msgspec
 from live_eval.channel import ChannelClient, socket_path
 from live_eval.demo.plan import STEPS_PER_ROUND, service_config
 from live_eval.demo.report import trainer_records
-from live_eval.demo.supervise import Child
+from live_eval.demo.supervise import Child, end_on_sigterm
 from live_eval.demo.trainer_config import TrainerConfig
 from live_eval.demo.transports import open_transport, remove_socket_place
 from live_eval.errors import LiveEvalError, TransportError
@@ -83,24 +82,32 @@ class DemoDriver:
         service_config(self._options, self._run_dir, self._run_id).save(self._run_dir.config)
         async with AsyncExitStack() as stack:
             stack.callback(remove_socket_place, self._socket, self._run_dir)
-            await self._start_service(stack)
-            transport = await stack.enter_async_context(
-                open_transport(self._options, self._run_dir, self._view, run_id=self._run_id)
-            )
-            end_on_sigterm()  # after Ray, which brings a handler of its own
-            await self._until_serving()
-            follow = asyncio.create_task(self._follow_events(), name="follow-events")
-            stack.push_async_callback(_cancelled, follow)
-            for path in self._options.checkpoints:
-                await self._request(SubmitCheckpoint(path=str(path)))
-            trainer_status = await self._train(stack, transport.trainer_config(self._trainer_base()))
-            self._view.say("training has ended; evaluating what is left")
-            await self._drain()
-            if trainer_status != 0:
-                raise DemoFailed(
-                    f"the trainer ended with status {trainer_status}; "
-                    f"see {self._run_dir.logs / 'trainer.log'}"
-                )
+            try:
+                await self._run(stack)
+            except asyncio.CancelledError:
+                self._view.say("stopping: ending every process of the demo")
+                raise
+
+    async def _run(self, stack: AsyncExitStack) -> None:
+        await self._start_service(stack)
+        transport = await stack.enter_async_context(
+            open_transport(self._options, self._run_dir, self._view, run_id=self._run_id)
+        )
+        await self._until_serving()
+        follow = asyncio.create_task(self._follow_events(), name="follow-events")
+        stack.push_async_callback(_cancelled, follow)
+        for path in self._options.checkpoints:
+            await self._request(SubmitCheckpoint(path=str(path)))
+        trainer_status = await self._train(stack, transport.trainer_config(self._trainer_base()))
+        log = self._run_dir.logs / "trainer.log"
+        trouble = f"the trainer ended with status {trainer_status}; see {log}"
+        self._view.say(
+            f"{'training has ended' if trainer_status == 0 else trouble}; evaluating what is left",
+            style="red" if trainer_status else "",
+        )
+        await self._drain()
+        if trainer_status != 0:
+            raise DemoFailed(trouble)
 
     # --- service --------------------------------------------------------------------------
 
@@ -196,13 +203,6 @@ class DemoDriver:
             num_versions=self._options.num_versions,
             loss=records[-1]["loss"] if records else None,
         )
-
-
-def end_on_sigterm() -> None:
-    """Let SIGTERM cancel the running task, so that everything is ended as after Ctrl-C."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -122,3 +122,10 @@ class Child:
             await self._spawn()
             if self._on_restart is not None:
                 self._on_restart(self.name, status)
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM cancel the running task, so that everything is ended as after Ctrl-C."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from live_eval.channel import socket_path
 from live_eval.demo.plan import MAX_STORE_BYTES
-from live_eval.demo.supervise import Child
+from live_eval.demo.supervise import Child, end_on_sigterm
 from live_eval.engines.launch import EngineProcess, launch_settings
 from live_eval.errors import ConfigError
 from live_eval.rundir import RECEIVER_SOCKET, SERVICE_SOCKET
@@ -73,6 +73,7 @@ async def _ray(
     temp_dir = Path(tempfile.mkdtemp(prefix="le-ray-", dir="/tmp"))
     try:
         await asyncio.to_thread(_start_ray, temp_dir, run_id)
+        end_on_sigterm()  # Ray brings a handler of its own, which aborts this process
         config = RayReceiverConfig(
             store=run_dir.store,
             base=run_dir.base,
@@ -86,8 +87,8 @@ async def _ray(
             lambda base: replace(base, receiver=RECEIVER_ACTOR, ray_address=address, ray_namespace=run_id)
         )
     finally:
-        await asyncio.to_thread(ray.shutdown)
-        shutil.rmtree(temp_dir, ignore_errors=True)
+        # One call, so that it runs to its end in its thread if a second Ctrl-C ends the wait for it.
+        await asyncio.to_thread(stop_ray, temp_dir)
 
 
 def _start_ray(temp_dir: Path, namespace: str) -> None:
@@ -104,6 +105,16 @@ def _start_ray(temp_dir: Path, namespace: str) -> None:
         _node_ip_address="127.0.0.1",
         _temp_dir=str(temp_dir),
     )
+
+
+def stop_ray(temp_dir: Path) -> None:
+    """End the local Ray and remove its folder."""
+    import ray
+
+    try:
+        ray.shutdown()
+    finally:
+        shutil.rmtree(temp_dir, ignore_errors=True)
 
 
 @asynccontextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from live_eval.channel import socket_path
-from live_eval.demo.transports import remove_socket_place
+from live_eval.demo.transports import remove_socket_place, stop_ray
 from live_eval.rundir import SERVICE_SOCKET, RunDir
 
 
@@ -24,3 +26,16 @@ def test_a_socket_in_the_run_directory_leaves_the_directory_alone(tmp_path: Path
     run_dir.make()
     remove_socket_place(tmp_path / "run" / SERVICE_SOCKET, run_dir)
     assert run_dir.samples.is_dir()
+
+
+def test_rays_folder_goes_though_ray_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shutdown() -> None:
+        raise ConnectionError("no raylet")
+
+    monkeypatch.setattr("ray.shutdown", shutdown)
+    (tmp_path / "session").mkdir()
+    with pytest.raises(ConnectionError):
+        stop_ray(tmp_path)
+    assert not tmp_path.exists()
