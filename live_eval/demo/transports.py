@@ -8,11 +8,14 @@ nccl  the engine facade as a process that joins the trainer's group, and a secon
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,8 +74,9 @@ async def _ray(
     view.say("starting Ray and the receiver as an actor in it")
     # Ray puts unix sockets there, whose paths have room for about 100 bytes.
     temp_dir = Path(tempfile.mkdtemp(prefix="le-ray-", dir="/tmp"))
+    in_ray = functools.partial(asyncio.get_running_loop().run_in_executor, ThreadPoolExecutor(1))
     try:
-        await asyncio.to_thread(_start_ray, temp_dir, run_id)
+        await in_ray(_start_ray, temp_dir, run_id)
         end_on_sigterm()  # Ray brings a handler of its own, which aborts this process
         config = RayReceiverConfig(
             store=run_dir.store,
@@ -87,8 +91,10 @@ async def _ray(
             lambda base: replace(base, receiver=RECEIVER_ACTOR, ray_address=address, ray_namespace=run_id)
         )
     finally:
-        # One call, so that it runs to its end in its thread if a second Ctrl-C ends the wait for it.
-        await asyncio.to_thread(stop_ray, temp_dir)
+        signal.alarm(0)  # a SIGTERM that met Ray's handler aborts this process after 3 s
+        # One call in the thread of the start: it comes after a start that was cancelled, and runs to
+        # its end if a second Ctrl-C ends the wait for it.
+        await in_ray(stop_ray, temp_dir)
 
 
 def _start_ray(temp_dir: Path, namespace: str) -> None:
