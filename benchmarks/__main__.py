@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import figures as shape
-from benchmarks.places import SHARED_MEMORY, NoRoom
+from benchmarks.places import SHARED_MEMORY, NoRoom, require_room
 from benchmarks.settings import MIN_ROUNDS, Settings, quick
 
 if TYPE_CHECKING:
@@ -58,7 +58,11 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def run(settings: Settings) -> list[Shown]:
-    """Measure everything, saying what is under way."""
+    """Measure everything, saying what is under way; NoRoom before anything is started."""
+    for gigabytes in settings.gigabytes:
+        for place in settings.places:
+            require_room(place, int(gigabytes * 1e9))
+
     import torch
 
     from benchmarks import suite
@@ -78,7 +82,7 @@ def run(settings: Settings) -> list[Shown]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the benchmarks; 2 if a place has no room."""
+    """Run the benchmarks; 2 if a place or the memory has no room."""
     from rich.console import Console
 
     warnings.simplefilter("ignore")

@@ -64,8 +64,8 @@ class Measurements:
 
 def measure(settings: Settings, gigabytes: float, place: Path) -> Measurements:
     """Measure weights of this size, with everything that is written below `place`."""
+    require_room(place, int(gigabytes * 1e9))
     weights = Weights.make(int(gigabytes * 1e9))
-    require_room(place, weights.num_bytes)
     with _directory(place) as root, _site(root, weights) as site:
         step = TrainingStep()
         memcpy = peers.Memcpy(weights, settings.num_threads)

@@ -60,3 +60,15 @@ def test_sizes_and_counts_that_say_nothing_are_refused() -> None:
         )
         assert ran.returncode == 2
         assert "--rounds must be at least 5" in ran.stderr
+
+
+def test_weights_that_fit_nowhere_are_refused_before_anything_is_started() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--gb", "1000000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    assert "are needed" in ran.stderr
