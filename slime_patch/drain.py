@@ -56,6 +56,8 @@ def waiting_line(state: ServiceState) -> str:
     if state.phase == "starting":
         engines = ", ".join(f"{name} is {what}" for name, what in state.engines)
         return f"waiting for the eval engines to start ({engines or 'launching'})"
+    if state.phase == "ending":
+        return "waiting for the service to write its last results and end"
     names = [*state.running, *state.waiting]
     if not names:
         return "looking for what is left"

@@ -50,7 +50,7 @@ class ServiceState:
     """How far the service is."""
 
     phase: str
-    """starting, serving, draining, finished, or failed."""
+    """starting, serving, draining, ending, finished, or failed."""
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     num_finished: int = 0
@@ -97,6 +97,7 @@ class ServiceActor:
             checkpoints=settings.checkpoints,
             submitted=self._run_dir.root / "checkpoints.submitted",
         )
+        self._told_pid: int | None = None
         self._child.start()
 
     def ready(self) -> Ready:
@@ -111,7 +112,8 @@ class ServiceActor:
             return ServiceState(phase=phase, num_restarts=child.num_restarts)
         status = child.status()
         if status is None:
-            return ServiceState(phase="starting", num_restarts=child.num_restarts)
+            phase = "ending" if child.pid is not None and child.pid == self._told_pid else "starting"
+            return ServiceState(phase=phase, num_restarts=child.num_restarts)
         return ServiceState(
             phase=status.state,
             running=status.running,
@@ -123,7 +125,10 @@ class ServiceActor:
 
     def training_ended(self) -> bool:
         """No sync comes any more; whether the service heard it."""
-        return self._child.training_ended()
+        pid, heard = self._child.pid, self._child.training_ended()
+        if heard:
+            self._told_pid = pid
+        return heard
 
     def stop(self, grace_s: float) -> None:
         """End the service now; its jobs end with a reason."""

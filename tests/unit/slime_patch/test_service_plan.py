@@ -80,3 +80,4 @@ def test_what_is_waited_for_is_said(parse: Parse) -> None:
     assert waiting_line(starting) == "waiting for the eval engines to start (eval-0 is starting)"
     many = ServiceState(phase="draining", running=("v1/a",), waiting=tuple(f"v{n}/a" for n in range(2, 10)))
     assert waiting_line(many).endswith("v6/a and 3 more")
+    assert waiting_line(ServiceState(phase="ending")).startswith("waiting for the service to write")
