@@ -29,7 +29,7 @@ from live_eval.evaluation.source import GenRequest
 from live_eval.store.base import BaseCheckpoint
 from live_eval.store.checkpoint import check_complete
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 PROMPTS = [[5, 6, 7, 8], [200, 100, 50], list(range(40, 60)), [9]]
 NUM_NEW = 24
@@ -62,7 +62,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     process = EngineProcess.start(launch_settings(versions[1], device="cpu"), log=root / "engine.log")
 
     async def first_answers() -> tuple[Vector, list[tuple[int, ...]]]:
-        await process.wait_ready(240)
+        await process.wait_ready(600)
         async with SGLangClient(process.url) as client:
             (vector,) = await client.logprobs([token_ids(VOCAB_SIZE)])
             return tuple(vector), await greedy(client)
