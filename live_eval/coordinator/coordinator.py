@@ -24,12 +24,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from live_eval.coordinator.checkpoints import train_step_of
 from live_eval.coordinator.evaluator import Evaluator, RunEnd
 from live_eval.coordinator.feed import (
     IncarnationEnded,
@@ -135,7 +135,7 @@ class Coordinator:
         directory = Path(path).absolute()
         check_complete(directory)
         number = self._ledger.next_checkpoint_number()
-        target = CheckpointTarget(path=str(directory), number=number, train_step=step_in_name(directory.name))
+        target = CheckpointTarget(path=str(directory), number=number, train_step=train_step_of(directory))
         self._apply(self._scheduler.checkpoint_submitted(target, datasets, now=self._clock()))
         return tuple(job_id(target, name) for name in dict.fromkeys(datasets or self._config.datasets))
 
@@ -329,12 +329,6 @@ class Coordinator:
     def _fail(self, error: BaseException) -> None:
         self._fault = self._fault or error
         self._poked.set()
-
-
-def step_in_name(name: str) -> int | None:
-    """The train step in a checkpoint's directory name: the last number in it, if there is one."""
-    numbers = re.findall(r"\d+", name)
-    return int(numbers[-1]) if numbers else None
 
 
 def _target(record: VersionRecord) -> PolicyTarget:

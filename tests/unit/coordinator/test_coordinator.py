@@ -12,7 +12,6 @@ from fakes.checkpoints import Model, sync_begin
 from fakes.job_bench import budget_beside
 from fakes.source import FakeSource
 
-from live_eval.coordinator.coordinator import step_in_name
 from live_eval.errors import ConfigError, CorruptVersion, EngineDied, LoadFailed
 from live_eval.reasons import DiscardReason
 from live_eval.store.records import FRESH_OWNER, PinKind
@@ -246,13 +245,6 @@ async def test_a_checkpoint_that_cannot_be_is_refused_and_the_loop_goes_on(
         assert coordinator.submit_checkpoint(str(good), ["a"]) == ("c2/a",)
         await bench.until(lambda: "c2/a" in bench.ends)
     assert bench.ends == {"c2/a": COMPLETED}
-
-
-@pytest.mark.parametrize(
-    ("name", "step"), [("step_200", 200), ("iter_0000123", 123), ("v2-step-7", 7), ("final", None)]
-)
-def test_the_step_in_a_checkpoints_name(name: str, step: int | None) -> None:
-    assert step_in_name(name) == step
 
 
 # --- the end --------------------------------------------------------------------------------

@@ -1,0 +1,30 @@
+"""What is known of a checkpoint that a user named, besides its weights."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from live_eval.errors import CorruptVersion
+from live_eval.store.manifest import MANIFEST_NAME, Manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STEP = re.compile(r"(?:^|[_-])(?:global_?step|step|iter|checkpoint|rollout)[_-]?0*(\d+)$", re.IGNORECASE)
+"""How trainers name the directory of a step: step_200, iter_0000200, checkpoint-200, global_step200."""
+
+
+def train_step_of(directory: Path) -> int | None:
+    """The train step of a checkpoint; None where nothing says it.
+
+    A policy version's directory has it in its manifest. Elsewhere only a name that trainers give
+    to a step counts: any other number in a name is a size, a date or a version.
+    """
+    if (directory / MANIFEST_NAME).exists():
+        try:
+            return Manifest.load(directory).train_step
+        except CorruptVersion:
+            return None  # a manifest of something else
+    found = _STEP.search(directory.name)
+    return int(found.group(1)) if found else None
