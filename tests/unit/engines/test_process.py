@@ -63,6 +63,7 @@ async def test_a_server_leaves_nothing_behind(base: Path, tmp_path: Path) -> Non
 async def test_a_server_can_be_reached_from_its_own_host_only(base: Path, tmp_path: Path) -> None:
     process = EngineProcess.start(launch_settings(base), log=tmp_path / "e0.log")
     try:
+        await process.wait_ready(30)
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
         assert words[words.index(b"--host") + 1] == b"127.0.0.1"
         assert process.url.startswith("http://127.0.0.1:")
