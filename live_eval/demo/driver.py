@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SERVICE_RESTARTS = 5
-READY_TIMEOUT_S = 240.0
+READY_TIMEOUT_S = 600.0
+"""An engine takes half a minute on two free cores, and many times that on busy ones."""
+STILL_STARTING_S = 30.0
+"""How often a person is told that nothing hangs."""
 REQUEST_TIMEOUT_S = 5.0
 POLL_S = 0.3
 
@@ -120,9 +124,13 @@ class DemoDriver:
         log = self._run_dir.logs / "service.log"
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
+                told = time.monotonic()
                 while (await self._status()) != "serving":
                     if self._service.ended:
                         raise DemoFailed(f"the service did not start; see {log}")
+                    if time.monotonic() - told > STILL_STARTING_S:
+                        told = time.monotonic()
+                        self._view.say("the eval engine is still starting")
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
             raise DemoFailed(f"the service was not ready in {READY_TIMEOUT_S:.0f} s; see {log}") from error

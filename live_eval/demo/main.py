@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from live_eval.demo.driver import DemoDriver
+from live_eval.demo.driver import DemoDriver, DemoFailed
 from live_eval.demo.plan import DemoOptions, prepare
 from live_eval.demo.report import demo_report, num_scored, unfinished_jobs
 from live_eval.demo.view import DemoView
@@ -45,13 +45,21 @@ def run_demo(args: argparse.Namespace) -> int:
     if options.json_file is not None:
         check_writable(options.json_file)
     run_id = f"demo-{uuid.uuid4().hex[:8]}"
+    failure: DemoFailed | None = None
     with view.live():
         try:
             asyncio.run(DemoDriver(options, run_dir, view, run_id=run_id).run())
         except asyncio.CancelledError:  # SIGTERM; everything has been ended
             return 143
-    view.say(f"done in {time.monotonic() - began:.0f} s")
-    return _show(options, run_dir, view.console)
+        except DemoFailed as error:
+            failure = error
+    if failure is not None and not (run_dir.ledger.exists() and run_dir.catalogue.exists()):
+        raise failure
+    view.say(f"{'done' if failure is None else 'ended'} in {time.monotonic() - began:.0f} s")
+    status = _show(options, run_dir, view.console)
+    if failure is not None:
+        raise failure  # after what there is to show: what was scored before it is whole
+    return status
 
 
 def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
@@ -59,8 +67,16 @@ def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
         show_results(ledger, console)
         plot_scores(ledger.results(), run_dir.plot, title=f"live-eval demo, {options.on_update}")
     wandb_dir = newest_wandb_run(run_dir)
+    report = demo_report(run_dir, wandb_dir=wandb_dir)
+    for sync in report["discarded"]:
+        console.print(
+            f"weight version {sync['weight_version']} was discarded: {sync['reason']} ({sync['detail']})",
+            style="yellow",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
     if options.json_file is not None:
-        report = demo_report(run_dir, wandb_dir=wandb_dir)
         options.json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     for what, path in (
         ("results", run_dir.ledger),
