@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_S = 600.0
 """A small model on a CPU is up in 25 s; a large one on GPUs may compile and load for minutes."""
 POLL_INTERVAL_S = 0.2
+GRACE_S = 2.0
+"""For the rest of a server whose main process is dead to end by itself."""
 PORTS = range(20_000, 32_000)
 """Below those that systems give to outgoing connections, and at most 55,535: SGLang refuses to
 start if port + 10,000 is no port."""
@@ -217,21 +219,31 @@ class EngineProcess:
 
         A server holds nothing worth a graceful end, which takes SGLang 6 s.
         """
+        if self.returncode is not None:
+            # Its workers are ending too, and Python's resource tracker among them unlinks semaphores.
+            await self._gone_within(GRACE_S)
         self.kill()
-        deadline = time.monotonic() + timeout_s
-        while self._popen.poll() is None or serve.group_members(self.pid):
-            if time.monotonic() > deadline:
-                raise EngineTimeout(
-                    f"engine {self.name}: process group {self.pid} survived SIGKILL {timeout_s} s"
-                )
-            await asyncio.sleep(0.02)
+        if not await self._gone_within(timeout_s):
+            raise EngineTimeout(
+                f"engine {self.name}: process group {self.pid} survived SIGKILL {timeout_s} s"
+            )
         serve.remove_all(self._shared, self._private)
 
     def kill(self) -> None:
         """SIGKILL to the whole group, without waiting."""
         self._shared |= serve.shared_files(self.pid)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        # The number of a group that is gone may belong to somebody else by now.
+        if self._popen.poll() is None or serve.group_members(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def _gone_within(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self._popen.poll() is None or serve.group_members(self.pid):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
 
     def log_tail(self, num_lines: int = 15) -> str:
         """The last lines of the server's log."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,7 +79,9 @@ async def test_a_server_that_fails_to_start_says_why(
     process = EngineProcess.start(launch_settings(base), log=tmp_path / "e0.log")
     with pytest.raises(EngineDied, match=r"ended with status 3(.|\n)*RuntimeError: no such device"):
         await process.wait_ready(30)
+    (semaphore,) = re.findall(r"no such device /(\S+)", process.log_tail())
     await process.stop()
+    assert not Path(f"/dev/shm/sem.{semaphore}").exists()
 
 
 async def test_a_server_that_is_not_ready_in_time_says_so(base: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import mmap
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -27,8 +28,10 @@ async def serve(model: Path, dtype: str, port: int) -> None:
 
 def main() -> None:
     """Behave like SGLang's main program as far as the tests look."""
+    # Like SGLang's, a named semaphore that only a resource tracker or the starter can remove.
+    lock = multiprocessing.get_context("spawn").Lock()
     if status := os.environ.get("FAKE_ENGINE_FAIL"):
-        print("RuntimeError: no such device")
+        print("RuntimeError: no such device", lock._semlock.name)  # type: ignore[attr-defined]
         sys.exit(int(status))
     parser = argparse.ArgumentParser()
     for name in ("--model-path", "--dtype", "--host", "--port", "--tp-size", "--device"):
