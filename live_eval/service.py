@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from live_eval.channel import ChannelServer, Connection, socket_path
-from live_eval.config import EngineSettings, ServiceConfig
+from live_eval.config import ServiceConfig
 from live_eval.coordinator.coordinator import Coordinator
 from live_eval.coordinator.evaluator import Evaluator
 from live_eval.coordinator.records import JobRecords
@@ -244,18 +244,13 @@ def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
             device=settings.device,
             dtype=settings.dtype,
             tp_size=settings.tp_size,
-            extra_args=settings.extra_args + _first_gpu(settings, number),
+            # Engines of one host share its visible GPUs: each takes the next `tp_size` of them.
+            first_gpu=number * settings.tp_size,
+            extra_args=settings.extra_args,
             url=url,
         )
         for number, url in enumerate(urls)
     ]
-
-
-def _first_gpu(settings: EngineSettings, number: int) -> tuple[str, ...]:
-    """Engines on one host share the visible GPUs: each takes the next `tp_size` of them."""
-    if settings.addresses or settings.device == "cpu":
-        return ()
-    return ("--base-gpu-id", str(number * settings.tp_size))
 
 
 def digest_of(store: VersionStore, policy_version: int) -> str:
