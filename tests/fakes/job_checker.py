@@ -70,9 +70,9 @@ class Books:
             datasets=tuple(dataset.name for dataset in job.datasets),
         )
 
-    def ended(self, status: str) -> set[str]:
-        """Jobs that ended so."""
-        return {name for name, row in self.results.items() if row["status"] == status}
+    def samples(self, job_id: str) -> list[dict[str, Any]]:
+        """Every line of the sample file that the job's result names."""
+        return _samples(Path(self.results[job_id]["samples_path"]))
 
 
 def check_job(job: Job, *lives: JobTrainer) -> Books:
@@ -158,7 +158,7 @@ def _check_samples(books: Books) -> None:
             assert counted == result["n_expected"], name
         if result["status"] != "succeeded":
             continue
-        samples = _samples(Path(result["samples_path"]))
+        samples = books.samples(name)
         assert len({each["row_id"] for each in samples}) == len(samples) == result["n_expected"], name
         scored = [each for each in samples if each["status"] == "scored"]
         assert len(scored) == result["n_scored"], name
