@@ -68,7 +68,7 @@ class ServiceActor:
         self._run_dir.make()
         _place_store(self._run_dir, settings.store_dir)
         base = BaseCheckpoint.read(settings.base)
-        model_bytes = base.side_bytes + sum(meta.num_bytes for meta in base.tensors.values())
+        model_bytes = base.version_bytes
         budget = store_bytes(settings, model_bytes)
         if settings.taps_syncs:
             check_place(

@@ -24,7 +24,9 @@ from live_eval.evaluation.sampling import SamplingParams
 from live_eval.results.wandb_sink import WandbConfig
 from live_eval.rundir import RunDir
 from live_eval.scheduling.config import OnUpdate, SchedulerConfig
+from live_eval.store.base import BaseCheckpoint
 from live_eval.store.checkpoint import check_complete
+from live_eval.store.place import check_place
 
 if TYPE_CHECKING:
     import argparse
@@ -100,6 +102,12 @@ def prepare(options: DemoOptions) -> RunDir:
         raise ConfigError(
             f"cannot prepare {options.out}: {error}; free space there or give another --out"
         ) from error
+    check_place(
+        run_dir.store,
+        index_bytes=BaseCheckpoint.read(run_dir.base).version_bytes,
+        kept=options.num_versions,
+        max_bytes=MAX_STORE_BYTES,
+    )
     return run_dir
 
 

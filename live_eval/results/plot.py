@@ -130,6 +130,8 @@ def _draw(axes: Axes, results: Sequence[JobResult], frame: _Frame, *, step: str)
     slack = 1e-6 * (frame.high - frame.low)  # ticks are sums of floats
     axes.set_yticks([y for y in axes.get_yticks() if frame.low - slack <= y <= frame.high + slack])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len({getattr(result, step) for result in results}) == 1:
+        axes.set_xticks([getattr(results[0], step)])  # around one point the locator has only fractions
     axes.grid(visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     if not results:

@@ -52,6 +52,11 @@ class BaseCheckpoint:
     allowed_absent: tuple[str, ...] = ()
     """Shell patterns (fnmatch) of tensors that a sync need not carry, for example `model.mtp.*`."""
 
+    @property
+    def version_bytes(self) -> int:
+        """About what one version of this model takes in a store."""
+        return self.side_bytes + sum(slot.meta.num_bytes for slot in self.slots.values())
+
     @classmethod
     def read(cls, path: str | Path, *, allowed_absent: Sequence[str] = ()) -> BaseCheckpoint:
         """Describe the checkpoint in directory `path`.

@@ -112,6 +112,14 @@ def test_a_full_disk_is_told_with_what_to_do(options: DemoOptions, monkeypatch: 
         prepare(options)
 
 
+def test_a_disk_that_cannot_hold_all_versions_is_refused_at_start(
+    options: DemoOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("live_eval.store.place.free_bytes", lambda path: 1_000_000)
+    with pytest.raises(ConfigError, match=r"the store needs .*4 kept \+ 2"):
+        prepare(options)
+
+
 def test_a_directory_in_which_a_demo_runs_is_refused_and_left_as_it_is(options: DemoOptions) -> None:
     run_dir = prepare(options)  # this process holds it from now on
     with pytest.raises(ConfigError, match="a demo is running in"):
