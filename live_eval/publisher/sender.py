@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from live_eval.digests import tensor_digest
 from live_eval.errors import TransportError
+from live_eval.processes import stand_back
 from live_eval.publisher.notes import MAX_OUTCOMES, MAX_UNTOLD, given_up, outcome_of
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
@@ -141,6 +142,7 @@ class SyncSender:
     # --- sender thread ------------------------------------------------------------------
 
     def _run(self) -> None:
+        stand_back()
         while True:
             with self._changed:
                 self._changed.wait_for(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from live_eval.channel import notify
 from live_eval.errors import LiveEvalError, TransportError
+from live_eval.processes import stand_back
 from live_eval.reasons import DiscardReason
 from live_eval.store import BaseCheckpoint, VersionStore
 from live_eval.subscriber.arrival import unpack
@@ -61,6 +62,7 @@ class RayReceiver:
         import ray
         import ray.exceptions
 
+        stand_back(whole_process=True)
         self._ray = ray
         self._errors = ray.exceptions
         self._config = config
