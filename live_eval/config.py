@@ -44,8 +44,12 @@ class EngineSettings:
     tp_size: int = 1
     extra_args: tuple[str, ...] = ()
     """Further arguments of the SGLang server."""
+    usable_timeout_s: float = 900.0
+    """Longest wait for one engine that can serve, at the start and before a load."""
 
     def __post_init__(self) -> None:
+        if self.usable_timeout_s <= 0:
+            raise ConfigError(f"usable_timeout_s is {self.usable_timeout_s}: give more than 0")
         if self.num_engines < 1:
             raise ConfigError(f"num_engines is {self.num_engines}: give 1 or more")
         if self.tp_size < 1:

@@ -168,7 +168,10 @@ class Service:
             work_dir=self._run_dir.engines,
             log_dir=self._run_dir.logs,
             book=book,
-            settings=GroupSettings(allowed_absent=self._config.store.allowed_absent),
+            settings=GroupSettings(
+                allowed_absent=self._config.store.allowed_absent,
+                usable_timeout_s=self._config.engines.usable_timeout_s,
+            ),
             on_state=self._engine_changed,
         )
         stack.push_async_callback(group.close)
