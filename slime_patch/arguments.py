@@ -80,6 +80,15 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _flag(
         WHAT,
+        "--eval-runner",
+        "Who asks the engines and gives rewards. live-eval: its own code, sample by sample. slime: slime's "
+        "eval function (--eval-function-path, --custom-generate-function-path, ...) and log function, in a "
+        "process of their own.",
+        default="live-eval",
+        choices=("live-eval", "slime"),
+    ),
+    _flag(
+        WHAT,
         "--eval-queue-size",
         "Versions that may wait under --eval-on-update queue; one more and the oldest waiting one is "
         "dropped.",
@@ -121,6 +130,13 @@ FLAGS: tuple[Flag, ...] = (
         "Samples in flight at one eval engine.",
         default=64,
         type=int,
+    ),
+    _flag(
+        ENGINES,
+        "--eval-engine-timeout-s",
+        "Longest wait for an eval engine that can serve: at the start, and before an eval if all are down.",
+        default=900.0,
+        type=float,
     ),
     _flag(
         STORE,
@@ -175,8 +191,8 @@ FLAGS: tuple[Flag, ...] = (
     _flag(
         RUN,
         "--eval-on-failure",
-        "What a failed eval does. record: it is recorded and logged. alert and stop are refused: not "
-        "supported yet.",
+        "What a failed or timed out eval does. record: it is recorded and logged. alert: also a line in the "
+        "driver's log and a W&B alert. stop: also an error in the driver, before its next training step.",
         default="record",
         choices=("record", "alert", "stop"),
     ),
@@ -191,8 +207,8 @@ FLAGS: tuple[Flag, ...] = (
     _flag(
         RUN,
         "--eval-wandb-run",
-        "Where results go with --use-wandb. own: a run of its own in the trainer's project and group. attach "
-        "is refused: not supported yet.",
+        "Where results go with --use-wandb, beside slime's eval/* keys in the trainer's run. own: a run of "
+        "its own in the trainer's project and group. attach: the trainer's run, written by the driver.",
         default="own",
         choices=("own", "attach"),
     ),

@@ -20,26 +20,25 @@ REWARD_FUNCTION = "slime_patch.reward.reward"
 STOCK_EVAL = "slime.rollout.sglang_rollout.generate_rollout"
 
 NOT_SAMPLED = {
-    "stop_token_ids": "tokens at which an answer ends are not supported; give texts with --rollout-stop",
-    "min_new_tokens": "a least number of tokens is not supported; leave --eval-min-new-tokens out",
-    "repetition_penalty": "a repetition penalty is not supported; leave it out of --eval-config",
-    "multimodal_keys": "only text is evaluated",
-    "custom_generate_function_path": "live eval asks the engines directly; a generate function of your own "
-    "needs --eval-mode inline",
-    "app_service": "live eval asks the engines directly; an app service needs --eval-mode inline",
-    "message_processor": "it needs --eval-mode inline",
-    "reward_model": "give the dataset an rm_type or custom_rm_path, or use --eval-mode inline",
-    "remote_environment": "it needs --eval-mode inline",
+    "stop_token_ids": "tokens that end an answer need --eval-runner slime; or give texts with --rollout-stop",
+    "min_new_tokens": "a least number of tokens needs --eval-runner slime; or leave it out",
+    "repetition_penalty": "a repetition penalty needs --eval-runner slime; or leave it out of --eval-config",
+    "multimodal_keys": "live-eval's runner evaluates text only; use --eval-runner slime",
+    "custom_generate_function_path": "live-eval's runner asks the engines directly; a generate function of "
+    "your own needs --eval-runner slime",
+    "app_service": "live-eval's runner asks the engines directly; an app service needs --eval-runner slime",
+    "message_processor": "it needs --eval-runner slime",
+    "reward_model": "give the dataset an rm_type or custom_rm_path, or use --eval-runner slime",
+    "remote_environment": "it needs --eval-runner slime",
 }
 """Fields of slime's EvalDatasetConfig that would make another measurement than the user asked for."""
 
 NOT_FOR_JOB = {
-    "custom_generate_function_path": "live eval asks the engines directly and would measure something else; "
-    "use --eval-mode inline",
-    "rollout_sample_hook_path": "sample hooks are not applied to live eval; use --eval-mode inline",
-    "custom_eval_rollout_log_function_path": "live eval does not log through slime; leave it out, or use "
-    "--eval-mode inline",
-    "group_rm": "rewards of whole groups cannot be used in eval (in slime neither)",
+    "custom_generate_function_path": "live-eval's runner asks the engines directly and would measure "
+    "something else; use --eval-runner slime",
+    "rollout_sample_hook_path": "live-eval's runner applies no sample hooks; use --eval-runner slime",
+    "custom_eval_rollout_log_function_path": "live-eval's runner does not log through slime; leave it out, "
+    "or use --eval-runner slime",
 }
 """slime's arguments of which the same is true."""
 
@@ -65,6 +64,8 @@ class DatasetPlan:
     reward_key: str | None = None
     n: int = 1
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    by_slime: bool = False
+    """Whether slime's eval function evaluates; the rows are then for the record, not for the engines."""
 
     @property
     def by_exact_match(self) -> bool:
@@ -85,15 +86,25 @@ class DatasetPlan:
         )
 
 
-def plan_datasets(args: Namespace) -> tuple[DatasetPlan, ...]:
-    """All eval datasets of a job; ConfigError names the setting that cannot carry over, and why."""
+def plan_datasets(args: Namespace, *, by_slime: bool = False) -> tuple[DatasetPlan, ...]:
+    """All eval datasets of a job; ConfigError names the setting that cannot carry over, and why.
+
+    `by_slime`: slime's own eval function evaluates, and all that it understands carries over.
+    """
     datasets = getattr(args, "eval_datasets", None) or []
     if not datasets:
         raise ConfigError(
             "there is nothing to evaluate on: give --eval-prompt-data NAME PATH or --eval-config"
         )
+    if getattr(args, "group_rm", False):
+        raise ConfigError("--group-rm: rewards of whole groups cannot be used in eval (in slime neither)")
+    if by_slime:
+        return tuple(_plan(dataset, args, by_slime=True) for dataset in datasets)
     _check_job(args)
-    return tuple(_plan(dataset, args) for dataset in datasets)
+    plans = tuple(_plan(dataset, args) for dataset in datasets)
+    for dataset, plan in zip(datasets, plans, strict=True):
+        _check_dataset(dataset, plan)
+    return plans
 
 
 def _check_job(args: Namespace) -> None:
@@ -105,18 +116,25 @@ def _check_job(args: Namespace) -> None:
     function = getattr(args, "eval_function_path", None)
     if function not in (None, STOCK_EVAL, getattr(args, "rollout_function_path", None)):
         raise ConfigError(
-            f"--eval-function-path {function} does not carry over to live eval, which samples as slime's "
-            "stock "
-            f"eval does: leave it out, give {STOCK_EVAL}, or use --eval-mode inline"
+            f"--eval-function-path {function} does not carry over to live-eval's runner, which samples as "
+            f"slime's stock eval does: leave it out, give {STOCK_EVAL}, or use --eval-runner slime"
         )
 
 
-def _plan(dataset: Any, args: Namespace) -> DatasetPlan:
+def _check_dataset(dataset: Any, plan: DatasetPlan) -> None:
     for name, reason in NOT_SAMPLED.items():
         if (value := getattr(dataset, name, None)) is not None:
             raise ConfigError(f"dataset {dataset.name!r}: {name} is {value!r}: {reason}")
+    if plan.by_exact_match and plan.label_key is None:
+        raise ConfigError(
+            f"dataset {plan.name!r} has no reward: give --rm-type or --custom-rm-path, or "
+            "--eval-label-key to compare answers with labels"
+        )
+
+
+def _plan(dataset: Any, args: Namespace, *, by_slime: bool = False) -> DatasetPlan:
     rm_type = dataset.rm_type or args.rm_type or None
-    plan = DatasetPlan(
+    return DatasetPlan(
         name=dataset.name,
         path=dataset.path,
         input_key=dataset.input_key,
@@ -138,14 +156,8 @@ def _plan(dataset: Any, args: Namespace) -> DatasetPlan:
             max_new_tokens=dataset.max_response_len,
             stop=tuple(dataset.stop or ()),
         ),
+        by_slime=by_slime,
     )
-    if plan.by_exact_match and plan.label_key is None:
-        raise ConfigError(
-            f"dataset {plan.name!r} has no reward: give --rm-type or --custom-rm-path, or "
-            "--eval-label-key to "
-            "compare answers with labels"
-        )
-    return plan
 
 
 def _chosen(own: bool | None, general: bool) -> bool:

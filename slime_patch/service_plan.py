@@ -88,6 +88,7 @@ def service_config(plan: ServicePlan, *, run_id: str, model_bytes: int, data_dir
             dtype=engines.dtype,
             tp_size=engines.gpus_per_engine,
             extra_args=engines.args,
+            usable_timeout_s=settings.engine_timeout_s,
         ),
         limits=limits(settings),
         wandb=_wandb(plan, run_id),

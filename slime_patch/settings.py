@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from live_eval.scheduling.config import OnUpdate
 
 Mode = Literal["latest-synced", "checkpoint"]
+OnFailure = Literal["record", "alert", "stop"]
 GB = 1_000_000_000
 DEFAULT_DIR = "live_eval_runs"
 
@@ -71,6 +72,7 @@ class Settings:
     store_max_bytes: int | None
     """None: by the model's size."""
     keep_versions: int
+    engine_timeout_s: float
     sync_deadline_s: float
     timeout_s: float
     drain_timeout_s: float
@@ -80,6 +82,12 @@ class Settings:
     """Optimizer steps; None where slime was not told its batch size."""
     update_weights_interval: int
     wandb: WandbSettings | None
+    """Of a run of its own."""
+    attach_wandb: bool
+    """Whether results go to the trainer's run instead."""
+    on_failure: OnFailure
+    by_slime: bool
+    """Whether slime's own eval function evaluates."""
 
     @property
     def taps_syncs(self) -> bool:
@@ -104,6 +112,7 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
             "--eval-mode checkpoint evaluates checkpoints: name them with --eval-checkpoint PATH ..."
         )
     _check_numbers(args)
+    attach, by_slime = args.eval_wandb_run == "attach", args.eval_runner == "slime"
     return Settings(
         mode=mode,
         on_update=args.eval_on_update,
@@ -114,19 +123,23 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
         queue_size=args.eval_queue_size,
         max_consecutive_cancels=args.eval_max_consecutive_cancels,
         engines=_engines(args, argv),
-        datasets=plan_datasets(args),
+        datasets=plan_datasets(args, by_slime=by_slime),
         base=_base(args),
         output_dir=_output_dir(args),
         store_dir=_absolute(args.eval_store_dir),
         store_max_bytes=None if args.eval_store_max_gb is None else int(args.eval_store_max_gb * GB),
         keep_versions=args.eval_keep_versions,
+        engine_timeout_s=args.eval_engine_timeout_s,
         sync_deadline_s=args.eval_sync_deadline_s,
         timeout_s=args.eval_timeout_s,
         drain_timeout_s=args.eval_drain_timeout_s,
         num_sources=getattr(args, "pipeline_model_parallel_size", 1),
         steps_per_rollout=_steps_per_rollout(args),
         update_weights_interval=getattr(args, "update_weights_interval", 1),
-        wandb=wandb_settings(args),
+        wandb=None if attach else wandb_settings(args),
+        attach_wandb=attach,
+        on_failure=args.eval_on_failure,
+        by_slime=by_slime,
     )
 
 
@@ -147,16 +160,9 @@ def _refuse_unsupported(args: Namespace) -> None:
             f"--eval-transport {args.eval_transport} is not supported with slime yet: use ray, which is "
             "the default"
         )
-    if args.eval_on_failure != "record":
+    if args.eval_wandb_run == "attach" and wandb_settings(args) is None:
         raise ConfigError(
-            f"--eval-on-failure {args.eval_on_failure} is not supported yet: use record, and look at "
-            "`live-eval results DIR` or the W&B run"
-        )
-    if args.eval_wandb_run != "own":
-        raise ConfigError(
-            "--eval-wandb-run attach is not supported: two writers of one run can lose the trainer's "
-            "rows; use "
-            "own, whose run is in the trainer's project and group"
+            "--eval-wandb-run attach writes to the trainer's W&B run: give --use-wandb, or leave it out"
         )
 
 
@@ -264,7 +270,7 @@ def _steps_per_rollout(args: Namespace) -> int | None:
 
 
 _AT_LEAST_ONE = ("eval_queue_size", "eval_max_consecutive_cancels", "eval_concurrency")
-_POSITIVE = ("eval_store_max_gb", "eval_timeout_s", "eval_drain_timeout_s")
+_POSITIVE = ("eval_store_max_gb", "eval_engine_timeout_s", "eval_timeout_s", "eval_drain_timeout_s")
 _NOT_NEGATIVE = ("eval_keep_versions", "eval_sync_deadline_s")
 
 

@@ -83,13 +83,28 @@ def test_a_setting_that_would_measure_something_else_is_refused(parse: Parse, na
         ("custom_generate_function_path", "a.b"),
         ("rollout_sample_hook_path", ["a.b"]),
         ("custom_eval_rollout_log_function_path", "a.b"),
-        ("group_rm", True),
         ("eval_function_path", "my.eval"),
     ],
 )
 def test_so_is_one_of_the_job(parse: Parse, name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} .* does not carry over to live eval"):
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} .* does not carry over to live.eval"):
         plan(parse, EvalDatasetConfig(name="a", path="a"), **{name: value})
+
+
+def test_rewards_of_groups_are_refused(parse: Parse) -> None:
+    with pytest.raises(ConfigError, match="--group-rm"):
+        plan(parse, EvalDatasetConfig(name="a", path="a"), group_rm=True)
+
+
+def test_slimes_own_eval_function_takes_all_that_it_understands(parse: Parse) -> None:
+    dataset = EvalDatasetConfig(
+        name="a", path="a", label_key=None, stop_token_ids=[1], app_service="http://x"
+    )
+    args, _ = parse(
+        "", eval_datasets=[dataset], eval_function_path="my.eval", rollout_sample_hook_path=["a.b"]
+    )
+    (found,) = plan_datasets(args, by_slime=True)
+    assert found.by_slime
 
 
 def test_the_rollout_function_that_slime_falls_back_to_is_no_eval_function(parse: Parse) -> None:

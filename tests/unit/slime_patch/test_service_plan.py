@@ -69,6 +69,10 @@ def test_engines_take_their_own_gpus(parse: Parse) -> None:
     assert (found.engines.num_engines, found.engines.tp_size) == (1, 2)
 
 
+def test_the_wait_for_engines_is_the_users(parse: Parse) -> None:
+    assert config(parse, "--eval-engine-timeout-s 60").engines.usable_timeout_s == 60.0
+
+
 def test_it_survives_its_file(parse: Parse, tmp_path: Path) -> None:
     found = config(parse, use_wandb=True, wandb_group="g", wandb_project="p")
     found.save(tmp_path / "config.json")

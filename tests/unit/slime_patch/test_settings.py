@@ -71,8 +71,8 @@ def test_running_engines(parse: Parse) -> None:
         (LIVE + " --eval-engine-addrs h:1", {}, "leave --eval-num-gpus and --eval-sglang"),
         (f"--eval-mode latest-synced {DATA} --eval-engine-addrs host", {}, "give HOST:PORT"),
         (LIVE + " --eval-transport nccl", {}, "not supported with slime yet: use ray"),
-        (LIVE + " --eval-on-failure stop", {}, "not supported yet: use record"),
-        (LIVE + " --eval-wandb-run attach", {}, "use own"),
+        (LIVE + " --eval-wandb-run attach", {}, "trainer's W&B run: give --use-wandb"),
+        (LIVE + " --eval-engine-timeout-s 0", {}, "--eval-engine-timeout-s is 0.0: give more than 0"),
         (LIVE, {"colocate": True}, "--colocate hands weights .* --eval-mode checkpoint"),
         (LIVE, {"update_weight_transport": "disk"}, "over --update-weight-transport disk cannot"),
         (LIVE, {"update_weight_mode": "delta", "update_weight_transport": "disk"}, "use full over nccl"),
@@ -113,6 +113,11 @@ def test_wandb_is_the_trainers_project_with_its_key_outside_of_the_configuration
     assert "secret" not in repr(settings)
     config = settings.wandb.config(Path("/run"), group="g_abc", shown={})
     assert (config.project, config.group, config.name) == ("p", "g_abc", "g_abc-live-eval")
+
+
+def test_a_trainers_run_that_is_attached_leaves_the_service_without_one(parse: Parse) -> None:
+    settings = settings_of(*parse(LIVE + " --eval-wandb-run attach", use_wandb=True, wandb_project="p"))
+    assert settings is not None and settings.attach_wandb and settings.wandb is None
 
 
 def test_no_wandb_where_slime_has_none(parse: Parse) -> None:
