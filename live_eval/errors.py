@@ -17,6 +17,8 @@ LiveEvalError
  |- DatasetError       an eval set that cannot be read as it is
  |- RewardError        a reward function that failed on a sample
  `- LedgerError        the results database
+     |- NoSuchJob        no job of this id was ever made
+     `- AlreadyEnded     the job has its terminal state
 
 Wire errors (protocol.errors) are a tree of their own, since protocol imports nothing of ours.
 """
@@ -145,3 +147,15 @@ class LedgerError(LiveEvalError):
     """The results database refused an operation, for example a second terminal state."""
 
     code = "ledger"
+
+
+class NoSuchJob(LedgerError):
+    """No job of this id was ever made."""
+
+    code = "no_such_job"
+
+
+class AlreadyEnded(LedgerError):
+    """The job is in its terminal state, in which it stays."""
+
+    code = "already_ended"

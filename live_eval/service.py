@@ -43,6 +43,7 @@ from live_eval.scheduling.scheduler import Scheduler
 from live_eval.store.store import VersionStore
 from protocol.errors import ProtocolError, UnknownMessage
 from protocol.messages import (
+    CancelJob,
     EngineEvent,
     JobEvent,
     JobsAccepted,
@@ -206,8 +207,12 @@ class Service:
             case TrainingEnded():
                 self._coordinator.training_ended()
             case SubmitCheckpoint():
-                job_ids = self._coordinator.submit_checkpoint(message.path, message.datasets)
+                job_ids = self._coordinator.submit_checkpoint(
+                    message.path, message.datasets, priority=message.priority
+                )
                 return JobsAccepted(job_ids=job_ids)
+            case CancelJob():
+                self._coordinator.cancel(message.job_id)
             case _:
                 raise UnknownMessage(f"{type(message).__name__} is no message to a service")
         return None

@@ -256,12 +256,20 @@ class SubmitCheckpoint(Message, frozen=True, kw_only=True):
     path: str
     datasets: tuple[str, ...] = ()
     """Names of configured datasets; empty means all."""
+    priority: int = 0
+    """Of the checkpoints that wait the highest runs first."""
 
 
 class JobsAccepted(Message, frozen=True, kw_only=True):
     """Service: these jobs were made."""
 
     job_ids: tuple[str, ...]
+
+
+class CancelJob(Message, frozen=True, kw_only=True):
+    """Anyone: this job is wanted no more. Answered by Ok when it was told, before it has ended."""
+
+    job_id: str
 
 
 class StatusRequest(Message, frozen=True, kw_only=True):
@@ -357,6 +365,7 @@ MESSAGES: tuple[type[Message], ...] = (
     TrainingEnded,
     SubmitCheckpoint,
     JobsAccepted,
+    CancelJob,
     StatusRequest,
     Subscribe,
     JobEvent,

@@ -39,7 +39,7 @@ from live_eval.coordinator.feed import (
     VersionSealed,
     VersionsFeed,
 )
-from live_eval.errors import LiveEvalError, NoSuchVersion, StoreError
+from live_eval.errors import AlreadyEnded, ConfigError, LiveEvalError, NoSuchVersion, StoreError
 from live_eval.reasons import EndReason
 from live_eval.scheduling.actions import (
     CancelRunning,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from live_eval.coordinator.feed import Change
     from live_eval.coordinator.records import JobRecords
     from live_eval.evaluation.job import JobOutcomeDetail, Progress
+    from live_eval.reasons import JobStatus
     from live_eval.results.ledger import Ledger
     from live_eval.scheduling.actions import Action, RunJob
     from live_eval.scheduling.config import SchedulerConfig
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
+MAX_PRIORITY = 100
 END_TIMEOUT_S = 10.0
 """Longest wait for engines at the end; a load that hangs is ended with them."""
 
@@ -124,20 +126,40 @@ class Coordinator:
         """End all jobs now; run() returns when the engines are free."""
         self._apply(self._scheduler.shutdown(now=self._clock()))
 
-    def submit_checkpoint(self, path: str, datasets: Sequence[str] = ()) -> tuple[str, ...]:
+    def submit_checkpoint(
+        self, path: str, datasets: Sequence[str] = (), *, priority: int = 0
+    ) -> tuple[str, ...]:
         """Let a checkpoint be evaluated; the ids of its jobs.
 
+        Of the checkpoints that wait the one of the highest `priority` is next.
         CorruptVersion if the directory is no whole safetensors checkpoint, ConfigError if a
         dataset is not configured, LiveEvalError if all is finished; nothing is recorded then.
         """
         if self._scheduler.finished:
             raise LiveEvalError(f"the service has finished and takes no more work; {path} is not evaluated")
+        if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+            raise ConfigError(f"priority is {priority}: give {-MAX_PRIORITY} to {MAX_PRIORITY}")
         directory = Path(path).absolute()
         check_complete(directory)
         number = self._ledger.next_checkpoint_number()
         target = CheckpointTarget(path=str(directory), number=number, train_step=train_step_of(directory))
-        self._apply(self._scheduler.checkpoint_submitted(target, datasets, now=self._clock()))
+        actions = self._scheduler.checkpoint_submitted(target, datasets, priority=priority, now=self._clock())
+        with self._loud():
+            if priority:
+                self._records.prioritise(target, priority)
+            self._apply(actions)
         return tuple(job_id(target, name) for name in dict.fromkeys(datasets or self._config.datasets))
+
+    def cancel(self, job_id: str) -> JobStatus:
+        """A user wants this job no more: a waiting one ends at once, a running one within a second.
+
+        What it was until now. NoSuchJob, or AlreadyEnded.
+        """
+        row = self._ledger.job(job_id)
+        if row.status.terminal:
+            raise AlreadyEnded(f"{job_id} has ended: {row.status} ({row.reason})")
+        self._apply(self._scheduler.cancel(job_id, now=self._clock()))
+        return row.status
 
     def status(self) -> ServiceStatus:
         """What the scheduler sees now."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from live_eval.reasons import EndReason, JobStatus
+from live_eval.results.reader import PRIORITIES
 from live_eval.results.rows import VersionEvent
 from live_eval.scheduling.reports import KnownJob
 from live_eval.targets import CheckpointTarget, PolicyTarget
@@ -61,7 +62,12 @@ class JobRecords:
 
     def known(self) -> list[KnownJob]:
         """Every job of the ledger, for a scheduler that starts again."""
-        return [_known(row) for row in self._ledger.jobs()]
+        priorities = self._ledger.priorities()
+        return [_known(row, priorities.get(row.target.key, 0)) for row in self._ledger.jobs()]
+
+    def prioritise(self, target: CheckpointTarget, priority: int) -> None:
+        """Keep how urgent a checkpoint is; written before its jobs, so that a restart knows it."""
+        self._ledger.put(PRIORITIES + target.key, priority)
 
     def create(self, action: NewJob) -> None:
         """A job exists and waits."""
@@ -194,7 +200,7 @@ def _with_warning(explanation: str, same_as: int | None) -> str:
     return f"{explanation}; {warning}" if explanation else warning
 
 
-def _known(row: JobRow) -> KnownJob:
+def _known(row: JobRow, priority: int) -> KnownJob:
     reason = EndReason(row.reason) if row.status.terminal else None
     return KnownJob(
         job_id=row.job_id,
@@ -203,6 +209,7 @@ def _known(row: JobRow) -> KnownJob:
         status=row.status,
         attempt=row.attempt,
         reason=reason,
+        priority=priority,
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from live_eval.errors import LedgerError
+from live_eval.errors import LedgerError, NoSuchJob
 from live_eval.results import schema
 from live_eval.results.rows import (
     RESULT_COLUMNS,
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 DATASETS = "dataset/"
 """Prefix of the keys under which the datasets are kept."""
+
+PRIORITIES = "priority/"
+"""Prefix of the keys under which checkpoints' priorities are kept, where they are not 0."""
 
 _RESULTS = ", ".join(f"r.{name}" for name in RESULT_COLUMNS)
 
@@ -83,10 +86,10 @@ class LedgerReader:
     # --- jobs -----------------------------------------------------------------------------
 
     def job(self, job_id: str) -> JobRow:
-        """The job; LedgerError if there is none."""
+        """The job; NoSuchJob if there is none."""
         rows = self._all("SELECT * FROM jobs WHERE job_id = ?", job_id)
         if not rows:
-            raise LedgerError(f"no job {job_id!r} in {self.path}")
+            raise NoSuchJob(f"no job {job_id!r} in {self.path}")
         return job_from(rows[0])
 
     def has_job(self, job_id: str) -> bool:
@@ -170,6 +173,10 @@ class LedgerReader:
     def datasets(self) -> dict[str, list[dict[str, Any]]]:
         """Dataset -> what it was (`description`) and from when on (`since`, epoch seconds), oldest first."""
         return cast("dict[str, list[dict[str, Any]]]", self.under(DATASETS))
+
+    def priorities(self) -> dict[str, int]:
+        """Key of a checkpoint, as in `c1` -> its priority; those of priority 0 are absent."""
+        return cast("dict[str, int]", self.under(PRIORITIES))
 
     # --- inside ---------------------------------------------------------------------------
 

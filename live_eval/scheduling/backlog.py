@@ -1,4 +1,4 @@
-"""The evaluations that wait: live versions in version order, checkpoints in the order of asking.
+"""The evaluations that wait: live versions in version order, checkpoints by priority, then order of asking.
 
 Run order: when both kinds wait, a live version goes first unless the last evaluation that ended was
 live and ran its course, in which case a checkpoint goes first. So a live version waits for at most one
@@ -38,7 +38,7 @@ class Backlog:
     def add(self, evaluation: Evaluation) -> None:
         """Let `evaluation` wait."""
         if evaluation.policy_version is None:
-            self._checkpoints.append(evaluation)
+            insort(self._checkpoints, evaluation, key=lambda other: -other.priority)
         else:
             insort(self._live, evaluation, key=lambda other: other.policy_version or 0)
 

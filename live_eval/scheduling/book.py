@@ -43,9 +43,17 @@ class Book:
         """The job with this id and its evaluation, unless that is closed or was never made."""
         return self._open.get(name)
 
-    def make(self, target: Target, due: Due, datasets: Sequence[str], actions: list[Action]) -> Evaluation:
+    def make(
+        self,
+        target: Target,
+        due: Due,
+        datasets: Sequence[str],
+        actions: list[Action],
+        *,
+        priority: int = 0,
+    ) -> Evaluation:
         """Make the evaluation of `target` with a job a dataset, and pin its version."""
-        evaluation = Evaluation(target=target)
+        evaluation = Evaluation(target=target, priority=priority)
         self._add_jobs(evaluation, due, datasets, actions)
         self.remember(evaluation)
         self.open(evaluation, actions)

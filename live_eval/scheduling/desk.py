@@ -83,10 +83,16 @@ class Desk:
         self.book.end_unfinished(evaluation, status, reason, actions)
 
     def submit(
-        self, target: CheckpointTarget, due: Due, datasets: Sequence[str], actions: list[Action]
+        self,
+        target: CheckpointTarget,
+        due: Due,
+        datasets: Sequence[str],
+        actions: list[Action],
+        *,
+        priority: int = 0,
     ) -> None:
         """Make the evaluation of a checkpoint and let it wait."""
-        self._backlog.add(self.book.make(target, due, datasets, actions))
+        self._backlog.add(self.book.make(target, due, datasets, actions, priority=priority))
 
     def resume(
         self,

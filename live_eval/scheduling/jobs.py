@@ -69,6 +69,8 @@ class Evaluation:
     run: int = 0
     """Number of times the jobs were handed out."""
     protected: bool = False
+    priority: int = 0
+    """Of a checkpoint's: which of those that wait is next."""
     begun: bool = False
     """Whether a job of it ever started."""
     quiet_since: float = 0.0

@@ -36,3 +36,5 @@ class KnownJob:
     attempt: int = 1
     reason: EndReason | None = None
     """Set for terminal jobs."""
+    priority: int = 0
+    """Of a checkpoint."""

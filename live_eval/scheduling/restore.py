@@ -25,7 +25,7 @@ def rebuild(known: Iterable[KnownJob]) -> list[Evaluation]:
     evaluations: dict[str, Evaluation] = {}
     for row in known:
         key = row.target.key
-        evaluation = evaluations.setdefault(key, Evaluation(target=row.target))
+        evaluation = evaluations.setdefault(key, Evaluation(target=row.target, priority=row.priority))
         evaluation.jobs.append(
             Job(
                 job_id=row.job_id,

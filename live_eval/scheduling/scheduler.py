@@ -182,9 +182,12 @@ class Scheduler:
     # --- checkpoints and users ------------------------------------------------------------
 
     def checkpoint_submitted(
-        self, target: CheckpointTarget, datasets: Sequence[str] = (), *, now: float
+        self, target: CheckpointTarget, datasets: Sequence[str] = (), *, priority: int = 0, now: float
     ) -> list[Action]:
-        """Evaluate a checkpoint on `datasets` (none: all). ConfigError if one is not configured."""
+        """Evaluate a checkpoint on `datasets` (none: all). ConfigError if one is not configured.
+
+        Of the checkpoints that wait the one of the highest `priority` is next, of equal ones the first.
+        """
         actions: list[Action] = []
         unknown = [name for name in datasets if name not in self._config.datasets]
         if unknown:
@@ -193,7 +196,7 @@ class Scheduler:
         if self._finished or self._desk.book.has(target.key):
             return actions
         names = tuple(dict.fromkeys(datasets)) or self._config.datasets
-        self._desk.submit(target, Due(trigger=Trigger.CHECKPOINT), names, actions)
+        self._desk.submit(target, Due(trigger=Trigger.CHECKPOINT), names, actions, priority=priority)
         if self._closing is not None:
             self._desk.clear(self._closing, now, actions)
         return self._settle(now, actions)

@@ -46,10 +46,12 @@ class EvalShell:
         target = PolicyTarget(policy_version=version, rollout_id=rollout_id, **fields)
         return self.take(self.scheduler.version_sealed(target, now=self.now))
 
-    def submit(self, number: int, *datasets: str) -> list[Action]:
+    def submit(self, number: int, *datasets: str, priority: int = 0) -> list[Action]:
         """A user names a checkpoint."""
         target = CheckpointTarget(path=f"/ckpt/{number}", number=number)
-        return self.take(self.scheduler.checkpoint_submitted(target, datasets, now=self.now))
+        return self.take(
+            self.scheduler.checkpoint_submitted(target, datasets, priority=priority, now=self.now)
+        )
 
     def start(self, *job_ids: str) -> None:
         """The runner begins with jobs; without names, with all in hand."""

@@ -12,6 +12,7 @@ from protocol.messages import (
     PROTOCOL_VERSION,
     BucketHeader,
     BucketStored,
+    CancelJob,
     EngineEvent,
     ErrorReply,
     GroupStatus,
@@ -118,6 +119,7 @@ SAMPLES: tuple[Message, ...] = (
     TrainingEnded(),
     SubmitCheckpoint(path="/ckpt/step_200", datasets=("rev", "sum")),
     JobsAccepted(job_ids=("c1/rev", "c1/sum")),
+    CancelJob(job_id="v19/rev"),
     StatusRequest(),
     Subscribe(),
     JobEvent(

@@ -12,8 +12,15 @@ from fakes.checkpoints import Model, sync_begin
 from fakes.job_bench import budget_beside
 from fakes.source import FakeSource
 
-from live_eval.errors import ConfigError, CorruptVersion, EngineDied, LoadFailed
-from live_eval.reasons import DiscardReason
+from live_eval.errors import (
+    AlreadyEnded,
+    ConfigError,
+    CorruptVersion,
+    EngineDied,
+    LoadFailed,
+    NoSuchJob,
+)
+from live_eval.reasons import DiscardReason, JobStatus
 from live_eval.store.records import FRESH_OWNER, PinKind
 
 if TYPE_CHECKING:
@@ -245,6 +252,30 @@ async def test_a_checkpoint_that_cannot_be_is_refused_and_the_loop_goes_on(
         assert coordinator.submit_checkpoint(str(good), ["a"]) == ("c2/a",)
         await bench.until(lambda: "c2/a" in bench.ends)
     assert bench.ends == {"c2/a": COMPLETED}
+
+
+async def test_a_running_job_that_a_user_cancels_ends_so_and_the_others_go_on(bench: Bench) -> None:
+    gate = Gate(bench, "a")
+    bench.seal(1)
+    async with bench.life() as coordinator:
+        await gate.held.wait()
+        assert coordinator.cancel("v1/a") is JobStatus.RUNNING
+        gate.open()
+        await bench.until(lambda: len(bench.ends) == 2)
+        with pytest.raises(AlreadyEnded, match=r"v1/a has ended: cancelled \(user\)"):
+            coordinator.cancel("v1/a")
+        with pytest.raises(NoSuchJob):
+            coordinator.cancel("v2/a")
+    assert bench.ends == {"v1/a": "cancelled: user", "v1/b": COMPLETED}
+
+
+async def test_a_priority_that_cannot_be_is_refused(bench: Bench, tmp_path: Path) -> None:
+    path = Model(seed=5).write(tmp_path / "good")
+    async with bench.life() as coordinator:
+        with pytest.raises(ConfigError, match="priority is 101: give -100 to 100"):
+            coordinator.submit_checkpoint(str(path), priority=101)
+        coordinator.submit_checkpoint(str(path), priority=100)
+        assert bench.ledger.priorities() == {"c1": 100}
 
 
 # --- the end --------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from fakes.checkpoints import Model
 from fakes.job_bench import target
 
 from live_eval.reasons import EndReason, JobStatus
+from live_eval.results.reader import PRIORITIES
 from live_eval.store.records import FRESH_OWNER, PinKind
 from live_eval.targets import CheckpointTarget
 
@@ -186,3 +189,13 @@ async def test_a_job_that_was_cut_any_number_of_times_completes(bench: Bench, nu
     await bench.run_to_the_end()
     assert bench.ends["v1/a"] == COMPLETED
     assert bench.ledger.job("v1/a").attempt == num_kills + 1
+
+
+async def test_checkpoints_keep_their_priority(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench(datasets=("a",))
+    for number, priority in ((1, 0), (2, -1), (3, 2)):
+        path = Model(seed=number).write(tmp_path / f"step_{number}")
+        bench.ledger.put(f"{PRIORITIES}c{number}", priority)
+        bench.ledger.create_jobs(CheckpointTarget(path=str(path), number=number), ["a"], now=1.0)
+    await bench.run_to_the_end()
+    assert pins_of(bench) == ["pin ckpt-c3", "pin ckpt-c1", "pin ckpt-c2"]

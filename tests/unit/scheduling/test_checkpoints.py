@@ -58,6 +58,26 @@ def test_live_versions_and_checkpoints_take_turns() -> None:
     assert shell.ran == ["v1", "c1", "v2", "c2", "v3", "c3"]
 
 
+def test_of_waiting_checkpoints_the_highest_priority_is_next_and_equal_ones_in_the_order_of_asking() -> None:
+    shell = EvalShell()
+    shell.submit(1, priority=-5)
+    for number, priority in ((2, 0), (3, 7), (4, 0), (5, 7), (6, -1)):
+        shell.submit(number, priority=priority)
+    shell.complete_all()
+    assert shell.ran == ["c1", "c3", "c5", "c2", "c4", "c6"]
+
+
+def test_a_priority_takes_no_turn_from_a_live_version_and_stops_nothing() -> None:
+    shell = EvalShell(on_update="queue")
+    shell.seal(1)
+    shell.submit(1, priority=100)
+    shell.submit(2, priority=100)
+    shell.seal(2)
+    assert shell.told_to_stop == []
+    shell.complete_all()
+    assert shell.ran == ["v1", "c1", "v2", "c2"]
+
+
 def test_a_stream_of_versions_does_not_starve_a_checkpoint() -> None:
     shell = EvalShell()
     shell.seal(1)
