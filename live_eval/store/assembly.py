@@ -99,7 +99,7 @@ class Assembly:
         shard = Shard(target, metas)
         try:
             for meta in metas:
-                self._base.copy_tensor(meta.name, into=shard.views[meta.name])
+                self._base.copy_tensor(meta.name, into=shard.places[meta.name])
             shard.flush()
         finally:
             shard.close()

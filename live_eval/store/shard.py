@@ -30,7 +30,7 @@ _MADV_POPULATE_WRITE = 23
 class Shard:
     """One file of a version while it is being received.
 
-    `views` maps each tensor's name to its bytes in the file, a writable uint8 array of one
+    `places` maps each tensor's name to its bytes in the file, a writable uint8 array of one
     dimension. The mapping lives as long as any view does; nobody may write after `close`.
     """
 
@@ -50,7 +50,7 @@ class Shard:
             raise
         data = np.frombuffer(memory, dtype=np.uint8)
         data[: len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
-        self.views = {name: data[slot.begin : slot.end] for name, slot in header.slots.items()}
+        self.places = {name: data[slot.begin : slot.end] for name, slot in header.slots.items()}
 
     def flush(self) -> None:
         """Wait until the bytes are on disk, and make the file read-only; takes nothing on a tmpfs."""
@@ -59,13 +59,13 @@ class Shard:
 
     def finish(self) -> None:
         """All bytes are there: `flush`, then `close`. Costs what unmapping the pages costs, too."""
-        self.views = {}
+        self.places = {}
         self.flush()
         self.close()
 
     def close(self) -> None:
         """Give file and views up; memory goes when the last view that was handed out goes."""
-        self.views = {}
+        self.places = {}
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,7 +1,7 @@
 """Moves arrived bytes to their place and takes their digest on the way.
 
-Knows two blocks of bytes and nothing else. Invariant: the digest is that of the bytes at their
-place, not of the bytes as they came.
+Knows two blocks of bytes and nothing else. Invariant: the digest is that of the bytes that were put
+in their place; where the place is memory it is read from there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from live_eval.reasons import DiscardReason
+from live_eval.store.written_shard import FileRange
 from live_eval.subscriber.expected import SyncFault
 from protocol.payload import payload_layout
 
@@ -23,7 +24,9 @@ PIECE_BYTES = 256 * 1024
 """Copied, then read again for the digest while it is still in the cache."""
 
 
-def unpack(payload: np.ndarray, tensors: Sequence[TensorMeta], targets: Sequence[np.ndarray]) -> list[str]:
+def unpack(
+    payload: np.ndarray, tensors: Sequence[TensorMeta], targets: Sequence[np.ndarray | FileRange]
+) -> list[str]:
     """Copy each tensor of a payload (see protocol.payload) to its target; the digests, in order.
 
     SyncFault (wrong_size), before anything is copied, if the payload is not as large as these
@@ -41,11 +44,19 @@ def unpack(payload: np.ndarray, tensors: Sequence[TensorMeta], targets: Sequence
     ]
 
 
-def copy_digest(source: np.ndarray, target: np.ndarray) -> str:
-    """Copy uint8 bytes and return the digest of the copy, as live_eval.digests.tensor_digest would."""
+def copy_digest(source: np.ndarray, target: np.ndarray | FileRange) -> str:
+    """Copy uint8 bytes and return the digest of the copy, as live_eval.digests.tensor_digest would.
+
+    StoreFull or StoreError if a file cannot take them.
+    """
     state = xxhash.xxh3_128()
     for start in range(0, len(target), PIECE_BYTES):
-        piece = target[start : start + PIECE_BYTES]
-        np.copyto(piece, source[start : start + PIECE_BYTES])
+        piece = source[start : start + PIECE_BYTES]
+        if isinstance(target, FileRange):
+            target.write(piece, start)
+        else:
+            place = target[start : start + PIECE_BYTES]
+            np.copyto(place, piece)
+            piece = place
         state.update(piece.data)
     return state.hexdigest()

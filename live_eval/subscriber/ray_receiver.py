@@ -90,9 +90,9 @@ class RayReceiver:
             raise MalformedMessage("a bucket is one header and one payload")
         receiver = self._receiver
         try:
-            targets = receiver.open_bucket(header)
-            digests = unpack(self._get(payload[0]), header.tensors, targets)
-            return receiver.bucket_filled(header, digests)
+            return receiver.take_bucket(
+                header, lambda places: unpack(self._get(payload[0]), header.tensors, places)
+            )
         except SyncFault as fault:
             return receiver.fail(header.sync_id, fault.reason, fault.detail)
 

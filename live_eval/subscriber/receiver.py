@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from live_eval.store import BaseCheckpoint, StagedVersion, VersionStore
+    from live_eval.store.written_shard import FileRange
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +145,23 @@ class Receiver:
             with self._changed:
                 sync.session.on_bucket(header, now=self._clock())
             return _staged(sync).allocate(header)
+
+    def take_bucket(
+        self, header: BucketHeader, copy: Callable[[list[np.ndarray | FileRange]], Sequence[str]]
+    ) -> BucketStored:
+        """`open_bucket`, fill, `bucket_filled` for bytes that are in memory already.
+
+        `copy` puts them into the places it is given, one for each tensor in header order, and returns
+        their digests; it may raise SyncFault or StoreError, which ends the sync like any other fault.
+        Raises SyncFault if the bucket cannot be part of the sync.
+        """
+        with self._changed:
+            sync = self._find(header.sync_id)
+        with self._judging(sync):
+            with self._changed:
+                sync.session.on_bucket(header, now=self._clock())
+            digests = copy(_staged(sync).allocate_ranges(header))
+        return self.bucket_filled(header, digests)
 
     def bucket_filled(self, header: BucketHeader, digests: Sequence[str] | None = None) -> BucketStored:
         """The bucket's bytes are in the memory that `open_bucket` gave.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from live_eval.publisher.base import NamedTensor, Publisher
+    from live_eval.store.written_shard import FileRange
     from live_eval.subscriber.receiver import Receiver
 
 BUCKET_BYTES = 128 << 10
@@ -137,9 +138,13 @@ class DirectPublisher:
             weight_version=begin.weight_version,
             tensors=metas,
         )
-        digests = unpack(payload, metas, self.receiver.open_bucket(header))
-        self.receiver.bucket_filled(header, digests)
-        self._digests.update({meta.name: digest for meta, digest in zip(metas, digests, strict=True)})
+
+        def fill(places: list[np.ndarray | FileRange]) -> list[str]:
+            digests = unpack(payload, metas, places)
+            self._digests.update({meta.name: digest for meta, digest in zip(metas, digests, strict=True)})
+            return digests
+
+        self.receiver.take_bucket(header, fill)
         self._num_buckets += 1
 
     def commit(self) -> SyncReport:

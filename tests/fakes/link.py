@@ -17,6 +17,7 @@ from protocol.messages import BucketHeader, ErrorReply, Message
 if TYPE_CHECKING:
     import numpy as np
 
+    from live_eval.store.written_shard import FileRange
     from live_eval.subscriber.receiver import Receiver
 
 
@@ -101,11 +102,15 @@ class FakeLink:
         except LiveEvalError as error:
             return ErrorReply(code=error.code, message=str(error))
 
+    def _unpack(
+        self, header: BucketHeader, payload: Payload | None, places: list[np.ndarray | FileRange]
+    ) -> list[str]:
+        if self.lost_payload or payload is None:
+            raise SyncFault(DiscardReason.PAYLOAD_LOST, "the owner died")
+        return unpack(payload.data, header.tensors, places)
+
     def _bucket(self, header: BucketHeader, payload: Payload | None) -> Message:
         try:
-            targets = self._receiver.open_bucket(header)
-            if self.lost_payload or payload is None:
-                raise SyncFault(DiscardReason.PAYLOAD_LOST, "the owner died")
-            return self._receiver.bucket_filled(header, unpack(payload.data, header.tensors, targets))
+            return self._receiver.take_bucket(header, lambda places: self._unpack(header, payload, places))
         except SyncFault as fault:
             return self._receiver.fail(header.sync_id, fault.reason, fault.detail)

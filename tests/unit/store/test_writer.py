@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import stat
 import threading
 import time
@@ -25,6 +26,7 @@ from live_eval.store import (
     VersionStore,
 )
 from live_eval.store.directories import StoreDirectories
+from live_eval.store.written_shard import FileRange
 from protocol.dtypes import DTYPES
 from protocol.messages import TensorMeta
 
@@ -143,6 +145,58 @@ def test_digests_of_the_caller_are_taken_as_they_are(store: VersionStore, model:
     digests = [tensor_digest(model.data(meta.name)) for meta in PLAIN]
     assert staged.filled(header, digests) == digests
     assert staged.digests == {meta.name: digest for meta, digest in zip(PLAIN, digests, strict=True)}
+    staged.seal()
+    store.verify(1)
+
+
+def test_a_bucket_that_is_written_to_a_file_is_the_same_version(tmp_path: Path) -> None:
+    model = Model(metas=ODD)
+    with open_store(tmp_path, model.base(tmp_path / "base")) as store:
+        mapped = seal(store, model, 1)
+        staged = store.begin(sync_begin(2))
+        header = bucket(0, ODD)
+        for place, meta in zip(staged.allocate_ranges(header), ODD, strict=True):
+            assert isinstance(place, FileRange)
+            assert len(place) == meta.num_bytes
+            place.write(np.frombuffer(model.data(meta.name, 1), dtype=np.uint8), 0)
+        staged.filled(header, [tensor_digest(model.data(meta.name, 1)) for meta in ODD])
+        assert staged.seal().digest == mapped.digest
+        assert contents(store.path(2)) == contents(store.path(1))
+
+
+def test_a_bucket_that_is_written_to_a_file_needs_its_digests(store: VersionStore) -> None:
+    staged = store.begin(sync_begin(1))
+    staged.allocate_ranges(bucket(0, PLAIN))
+    with pytest.raises(StoreError, match="needs its digests"):
+        staged.filled(bucket(0, PLAIN))
+    assert staged.state is StagedState.DISCARDED
+
+
+def test_what_is_written_goes_to_disk_while_the_rest_arrives(
+    store: VersionStore, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("live_eval.store.written_shard.FLUSH_BYTES", 1)
+    synced: list[int] = []
+    fdatasync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (synced.append(1), fdatasync(descriptor)))
+    staged = store.begin(sync_begin(1))
+    header = bucket(0, PLAIN)
+    for place, meta in zip(staged.allocate_ranges(header), PLAIN, strict=True):
+        assert isinstance(place, FileRange)
+        place.write(np.frombuffer(model.data(meta.name), dtype=np.uint8), 0)
+    staged.filled(header, [tensor_digest(model.data(meta.name)) for meta in PLAIN])
+    staged.seal()
+    assert len(synced) == len(PLAIN) + 2  # after the header, after each tensor, at the end
+    store.verify(1)
+
+
+def test_a_tensor_that_comes_again_is_compared_and_not_written(store: VersionStore, model: Model) -> None:
+    staged = store.begin(sync_begin(1))
+    send(staged, model, seed=0)
+    (place,) = staged.allocate_ranges(bucket(0, (PROJ,), source="pp_1"))
+    assert isinstance(place, np.ndarray)
+    place[:] = np.frombuffer(model.data(PROJ.name), dtype=np.uint8)
+    staged.filled(bucket(0, (PROJ,), source="pp_1"))
     staged.seal()
     store.verify(1)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fakes.sync import EMBED, MODEL, NORM, content
 
 from live_eval.digests import tensor_digest
 from live_eval.reasons import DiscardReason
+from live_eval.store.headers import read_header
+from live_eval.store.written_shard import WrittenShard
 from live_eval.subscriber.arrival import PIECE_BYTES, copy_digest, unpack
 from live_eval.subscriber.expected import SyncFault
 from protocol.messages import TensorMeta
@@ -20,6 +24,17 @@ def test_the_digest_of_a_copy_is_that_of_its_bytes(size: int) -> None:
     target = np.full(size, 255, dtype=np.uint8)
     assert copy_digest(source, target) == tensor_digest(source)
     assert target.tobytes() == source.tobytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 17])
+def test_a_copy_into_a_file_has_the_same_bytes_and_digest(size: int, tmp_path: Path) -> None:
+    source = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+    shard = WrittenShard(tmp_path / "shard", [NORM, TensorMeta("it", "uint8", (size,))])
+    assert copy_digest(source, shard.places["it"]) == tensor_digest(source)
+    shard.finish()
+    assert read_header(tmp_path / "shard").slots["it"].meta.num_bytes == size
+    slot = read_header(tmp_path / "shard").slots["it"]
+    assert (tmp_path / "shard").read_bytes()[slot.begin : slot.end] == source.tobytes()
 
 
 def test_a_payload_is_unpacked_by_its_header() -> None:
