@@ -7,12 +7,14 @@ covered by the reason that `run` returns; the lease is always given back.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from live_eval.coordinator.checkpoints import files_of
 from live_eval.engines.pin import PinTarget
 from live_eval.errors import (
     CorruptVersion,
@@ -88,6 +90,8 @@ class Evaluator:
         self._stops: dict[str, EndReason] = {}
         """Jobs to be stopped in the run that is handed out, whether it has begun or not."""
         self._current: tuple[str, JobRun] | None = None
+        self._weights = ""
+        """Names what was pinned last."""
 
     def cancel(self, job_ids: tuple[str, ...], reason: EndReason) -> None:
         """Stop these jobs of the present run, begun or not."""
@@ -123,7 +127,9 @@ class Evaluator:
     async def _pin(self, lease: Lease, evaluation: RunEvaluation) -> RunEnd | None:
         """Load and prove the target; None if it worked, else why not."""
         try:
-            report = await lease.pin(self._pin_target(evaluation.target, evaluation.evaluation))
+            target = self._pin_target(evaluation.target, evaluation.evaluation)
+            self._weights = target.digest or await asyncio.to_thread(files_of, target.path)
+            report = await lease.pin(target)
         except LiveEvalError as error:
             logger.warning("evaluation %s: cannot be pinned: %s", evaluation.evaluation, error)
             dropped = self._was_dropped(evaluation.target)
@@ -162,8 +168,10 @@ class Evaluator:
             job_id=job.job_id,
             target=job.target,
             label=label_of(job.target),
-            samples_path=self._samples_dir / sample_file(job.job_id, attempt=job.attempt),
+            samples_path=self._sample_path(job, job.attempt),
             attempt=job.attempt,
+            earlier=tuple(self._sample_path(job, attempt) for attempt in range(1, job.attempt)),
+            weights=self._weights,
         )
         run = JobRun(
             spec,
@@ -181,6 +189,9 @@ class Evaluator:
             self._current = None
         reports.job_finished(job, detail)
         return detail.source_aborted
+
+    def _sample_path(self, job: RunJob, attempt: int) -> Path:
+        return self._samples_dir / sample_file(job.job_id, attempt=attempt)
 
 
 def label_of(target: Target) -> str:

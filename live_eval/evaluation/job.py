@@ -30,6 +30,11 @@ class JobSpec:
     samples_path: Path
     """File of this attempt's samples; its folder is made, what an interrupted run left there is replaced."""
     attempt: int = 1
+    earlier: tuple[Path, ...] = ()
+    """Sample files of the attempts before, oldest first; they need not be there."""
+    weights: str = ""
+    """Names the content of the target's files: a sample that was made with the same is taken up. Empty
+    where nobody can say; then everything is asked anew."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +112,8 @@ class JobOutcomeDetail:
     """Distinct weight labels on the answers, sorted."""
     num_engine_retries: int = 0
     """How often the engines were pinned again in the middle of this job."""
+    num_taken_up: int = 0
+    """Samples of earlier attempts that were not asked again."""
     source_aborted: bool = False
     """Whether the source was told to abort: it answers nothing more before its target is pinned again."""
     samples_path: str = ""

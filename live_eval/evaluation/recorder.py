@@ -6,7 +6,7 @@ Invariant: each expected sample is recorded exactly once, in its final state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,13 +49,20 @@ class Recorder:
         self.first_error = ""
         """Error of the first sample that errored."""
 
-    def open(self) -> None:
-        """Make the file; progress 0 is told."""
+    def open(self, taken_up: Sequence[Sample] = ()) -> None:
+        """Make the file, with the samples of earlier attempts in it; the progress so far is told."""
         try:
-            self._log = SampleLog(self._path)
+            self._log = SampleLog(self._path, taken_up)
         except OSError as error:
             self._disk_failed(error)
+        for sample in taken_up:
+            del self._open[sample.row_id, sample.sample]
+            self._keep(sample)
         self._tell()
+
+    def is_open(self, row_id: str, sample: int) -> bool:
+        """Whether the sample is expected and not recorded yet."""
+        return (row_id, sample) in self._open
 
     def draft(self, row_id: str, sample: int) -> Sample:
         """The sample as it would be recorded if the run ended now; KeyError if it is recorded."""
@@ -68,8 +75,13 @@ class Recorder:
     def record(self, sample: Sample) -> None:
         """Record a sample in its final state; KeyError if it is recorded already."""
         del self._open[sample.row_id, sample.sample]
-        self.samples.append(sample)
         self._write(sample)
+        self._keep(sample)
+        if sample.status != "aborted" and (self._num_done % self._step == 0 or not self._open):
+            self._tell()
+
+    def _keep(self, sample: Sample) -> None:
+        self.samples.append(sample)
         if sample.status == "aborted":
             return
         self._num_done += 1
@@ -78,8 +90,6 @@ class Recorder:
             self._reward_sum += sample.reward
         elif not self.first_error:
             self.first_error = f"row {sample.row_id}, sample {sample.sample}: {sample.error}"
-        if self._num_done % self._step == 0 or not self._open:
-            self._tell()
 
     async def close(self) -> None:
         """Record what is left as aborted and put all on the disk."""

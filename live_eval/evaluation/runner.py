@@ -25,6 +25,7 @@ from live_eval.evaluation.job import JobOutcomeDetail, JobSpec, Progress, RunLim
 from live_eval.evaluation.metrics import compute_metrics, count_samples, with_data
 from live_eval.evaluation.recorder import Recorder
 from live_eval.evaluation.sample import Sample
+from live_eval.evaluation.taking_up import basis_of, taken_up
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.targets import PolicyTarget
 
@@ -74,6 +75,8 @@ class JobRun:
         self._stop = StopSignal()
         self._task: asyncio.Task[JobOutcomeDetail] | None = None
         self._outcome: JobOutcomeDetail | None = None
+        self._taken_up: list[Sample] = []
+        self._basis = basis_of(spec, eval_set)
         self._recorder = Recorder(
             spec.samples_path,
             [self._draft(row, sample) for row in eval_set.rows for sample in range(eval_set.config.n)],
@@ -118,7 +121,8 @@ class JobRun:
 
     async def _run(self) -> JobOutcomeDetail:
         self._started_at = self._clock()
-        self._recorder.open()
+        self._taken_up = await asyncio.to_thread(self._read_earlier)
+        self._recorder.open(self._taken_up)
         grading = Grading(self._grader, self._recorder)
         asker = Asker(
             self._asks(),
@@ -167,12 +171,23 @@ class JobRun:
 
     # --- samples ------------------------------------------------------------------------
 
+    def _read_earlier(self) -> list[Sample]:
+        n = self._eval_set.config.n
+        expected = {(row.row_id, sample) for row in self._eval_set.rows for sample in range(n)}
+        spec = self._spec
+        found = taken_up(spec.earlier, basis=self._basis, label=spec.label, expected=expected)
+        if found:
+            logger.info("%s: %d of %d samples are done already", spec.job_id, len(found), len(expected))
+        return found
+
     def _asks(self) -> list[Ask]:
         config = self._eval_set.config
         asks = []
         for row in self._eval_set.rows:
             too_long = self._too_long(row)
             for sample in range(config.n):
+                if not self._recorder.is_open(row.row_id, sample):
+                    continue  # an earlier attempt made it
                 if too_long:
                     draft = self._recorder.draft(row.row_id, sample)
                     self._recorder.record(replace(draft, status="errored", error=too_long))
@@ -199,6 +214,8 @@ class JobRun:
             prompt=row.prompt,
             label=row.label,
             status="aborted",
+            run=self._spec.attempt,
+            basis=self._basis,
             policy_version=target.policy_version if is_policy else None,
             checkpoint="" if is_policy else target.path,
         )
@@ -222,13 +239,18 @@ class JobRun:
             metrics=metrics if succeeded else {},
             partial={} if succeeded or ending.reason in _UNTRUSTED else metrics,
             withheld=ending.reason == EndReason.LOW_COVERAGE,
-            engine_labels=tuple(sorted(asker.labels)),
+            engine_labels=tuple(sorted(asker.labels | _labels(self._taken_up))),
+            num_taken_up=len(self._taken_up),
             num_engine_retries=asker.num_repins,
             source_aborted=self._source_aborted,
             samples_path=str(self._spec.samples_path),
             started_at=self._started_at,
             finished_at=self._clock(),
         )
+
+
+def _labels(samples: list[Sample]) -> set[str]:
+    return {sample.engine_label for sample in samples if sample.engine_label}
 
 
 async def _work(asker: Asker, grading: Grading) -> None:

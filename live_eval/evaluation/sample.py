@@ -38,3 +38,7 @@ class Sample:
     policy_version: int | None = None
     checkpoint: str = ""
     request_id: str = ""
+    run: int = 1
+    """Attempt of the job in which it was made; a later attempt takes it up as it is."""
+    basis: str = ""
+    """Names the weights, the rows and the settings that it was made with; empty where nobody can say."""

@@ -1,5 +1,8 @@
 """A job's sample file: JSON lines, one a sample, durable before the job's result exists.
 
+Each sample is with the system as soon as it is appended, so a kill -9 of the service loses none;
+a power failure may, before close().
+
 Lines end with `\\n`, and no other character that some reader takes for a line end stands in
 them as itself: U+0085, U+2028 and U+2029 are escaped, as are halves of surrogate pairs.
 """
@@ -10,9 +13,10 @@ import json
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import fields
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 from live_eval.errors import DatasetError
 from live_eval.evaluation.sample import Sample
@@ -33,15 +37,24 @@ def encode_sample(sample: Sample) -> bytes:
 class SampleLog:
     """Writes one job's sample file."""
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder and an empty file, in place of what is there; OSError if that fails."""
+    def __init__(self, path: Path, taken_up: Sequence[Sample] = ()) -> None:
+        """Make the folder and a file of the samples that an earlier attempt made, in place of what
+        is there; OSError if that fails. The file is whole, or not there, whenever a kill comes."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._file: IO[bytes] = path.open("wb")
+        begun = partial_of(path) if taken_up else path
+        self._file: FileIO = begun.open("wb", buffering=0)
+        try:
+            self._write(b"".join(map(encode_sample, taken_up)))
+            if taken_up:
+                begun.replace(path)
+        except BaseException:
+            self._file.close()
+            raise
 
     def append(self, sample: Sample) -> None:
-        """Write one sample; it is durable only after close(). OSError as the file system says."""
-        self._file.write(encode_sample(sample))
+        """Write one sample; a power failure may lose it before close(). OSError as the file system says."""
+        self._write(encode_sample(sample))
 
     def close(self) -> None:
         """Put all samples and the file's name on the disk, and close. OSError if the disk refuses."""
@@ -54,6 +67,16 @@ class SampleLog:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:  # a disk that fills takes less than it is given, and says why only when asked again
+            view = view[self._file.write(view) :]
+
+
+def partial_of(path: Path) -> Path:
+    """What the file is called until it is whole."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def read_samples(path: Path) -> list[Sample]:

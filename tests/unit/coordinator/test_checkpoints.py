@@ -1,12 +1,13 @@
-"""The train step of a checkpoint that a user named."""
+"""The train step of a checkpoint that a user named, and a name for its files."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from live_eval.coordinator.checkpoints import train_step_of
+from live_eval.coordinator.checkpoints import files_of, train_step_of
 from live_eval.store.manifest import MANIFEST_NAME, Manifest, digest_of
 
 
@@ -53,3 +54,25 @@ def test_a_policy_versions_directory_says_its_step_itself(tmp_path: Path) -> Non
 def test_a_manifest_of_something_else_says_nothing(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).write_text("{}")
     assert train_step_of(tmp_path) is None
+
+
+def test_the_name_of_a_checkpoints_files_is_another_one_after_any_change(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"weights")
+    (tmp_path / "logs").mkdir()
+    names = [files_of(tmp_path)]
+    assert names[0] == files_of(tmp_path) != ""
+    (tmp_path / "logs" / "later.txt").touch()
+    assert files_of(tmp_path) == names[0]
+    file.write_bytes(b"weighty")
+    os.utime(file, ns=(1, 1))
+    names.append(files_of(tmp_path))
+    copy = tmp_path / "copy"
+    copy.write_bytes(b"weighty")
+    os.utime(copy, ns=(1, 1))
+    copy.replace(file)
+    names.append(files_of(tmp_path))
+    file.unlink()
+    names.append(files_of(tmp_path))
+    assert len(set(names)) == 4
+    assert files_of(tmp_path / "nowhere") == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,9 @@ import msgspec
 import pytest
 from fakes.checkpoints import Model
 from fakes.job_bench import target
+from fakes.source import FakeSource, dies
 
+from live_eval.errors import EngineDied
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.results.reader import PRIORITIES
 from live_eval.store.records import FRESH_OWNER, PinKind
@@ -59,6 +62,37 @@ async def test_a_job_that_was_running_runs_again_as_its_second_attempt(bench: Be
     moves = [(move.to_status, move.reason) for move in bench.ledger.transitions("v1/a")]
     assert moves[1:3] == [("running", ""), ("waiting", "service_restarted")]
     assert [move for move, _ in moves] == ["waiting", "running", "waiting", "running", "succeeded"]
+
+
+def runs_in(path: Path) -> list[int]:
+    """The attempt that made each sample of a file, in order."""
+    return [json.loads(line)["run"] for line in path.read_bytes().splitlines()]
+
+
+async def test_an_attempt_goes_on_with_the_samples_of_the_one_whose_engine_was_lost(bench: Bench) -> None:
+    bench.seal(1)
+    sources = [FakeSource(script=[None, dies(EngineDied("gone"))], repins=[EngineDied("no engine")])]
+    bench.group.make_source = lambda: sources.pop() if sources else FakeSource()
+    await bench.run_to_the_end()
+    assert bench.ends == {"v1/a": COMPLETED, "v1/b": COMPLETED}
+    assert runs_in(bench.samples / "v1" / "a@2.jsonl") == [1, 1, 2, 2]
+
+
+async def test_a_new_life_takes_up_only_what_was_made_with_the_same_weights(bench: Bench) -> None:
+    def left_behind(version: int, like: Path) -> Path:
+        """A running job of this version, with the first samples of a file."""
+        left_running(bench, version, "a")
+        path = bench.samples / f"v{version}" / "a.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"".join(like.read_bytes().replace(b'"1"', b'"%d"' % version).splitlines(True)[:3]))
+        return path.with_name("a@2.jsonl")
+
+    bench.seal(1)
+    await bench.run_to_the_end()
+    bench.seal(2)
+    after = left_behind(2, bench.samples / "v1" / "a.jsonl")
+    await bench.run_to_the_end()
+    assert runs_in(after) == [2, 2, 2, 2]
 
 
 async def test_a_durable_result_is_not_measured_again(bench: Bench) -> None:
