@@ -141,9 +141,10 @@ FLAGS: tuple[Flag, ...] = (
     _flag(
         STORE,
         "--eval-transport",
-        "How weights reach the eval engines' node. ray: the trainer copies them to host memory, and they "
-        "travel as Ray objects beside the training. nccl and disk are refused: not supported yet.",
-        default="ray",
+        "How weights reach the eval engines' node. ray, the default: the trainer copies them to host memory, "
+        "and they travel as Ray objects beside the training. nccl: the receiver is one more member of the "
+        "group in which slime broadcasts; no copy, but a receiver that dies during an update ends the "
+        "training. disk is refused: not supported yet.",
         choices=("ray", "nccl", "disk"),
     ),
     _flag(

@@ -20,14 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 from live_eval.errors import ConfigError, TransportError
 from slime_patch.drain import drain
+from slime_patch.failure import SERVICE_GONE, FailurePolicy, wandb_alert
 from slime_patch.placement import EvalPlace, check_importable, find_place, live_nodes
+from slime_patch.result_feed import ResultFeed, ask_actor
 from slime_patch.reward import simple_arguments
 from slime_patch.rollouts import Schedule, SyncCounter
 from slime_patch.service_plan import ServicePlan
 from slime_patch.settings import DEFAULT_DIR, Settings
 from slime_patch.tap_plan import TAP_ATTRIBUTE, TapPlan
+from slime_patch.trainer_run import TrainerRun
 
 if TYPE_CHECKING:
+    from live_eval.results.rows import OutboxRow
+    from protocol.messages import JobResult
+    from slime_patch.result_feed import Taker
     from slime_patch.service_actor import Ready
 
 logger = logging.getLogger(__name__)
@@ -41,6 +47,8 @@ CLOSE_TIMEOUT_S = 120.0
 """For the trainers to hand over the last version."""
 EXIT_TIMEOUT_S = 30.0
 STOP_GRACE_S = 20.0
+FEED_END_S, FEED_STOP_S = 30.0, 5.0
+"""For the last results to reach the trainer's W&B run: at the end of a job, and when it is given up."""
 
 
 class LiveEvalJob:
@@ -54,6 +62,8 @@ class LiveEvalJob:
         self._groups: dict[str, Any] = {}
         self._trainers: Any = None
         self._rollout_manager: Any = None
+        self._feed: ResultFeed | None = None
+        self._failure = FailurePolicy(settings.on_failure, alert=wandb_alert)
         self._ended = False
 
     # --- start ----------------------------------------------------------------------------
@@ -71,6 +81,7 @@ class LiveEvalJob:
             print(f"live-eval: results go to {ready.run_dir}", flush=True)
             if settings.taps_syncs:
                 self._start_receiver(args, ready)
+            self._start_feed(args, ready)
         except BaseException:
             self.abandon()
             raise
@@ -137,14 +148,33 @@ class LiveEvalJob:
         )
         setattr(args, TAP_ATTRIBUTE, plan.as_dict())
 
+    def _start_feed(self, args: Namespace, ready: Ready) -> None:
+        """Results come to this process too: for the trainer's W&B run, and for --eval-on-failure."""
+        takers: list[Taker] = [_results_only(self._failure.take, ready.num_known)]
+        if getattr(args, "use_wandb", False) or getattr(args, "use_tensorboard", False):
+            run = TrainerRun(
+                args,
+                datasets=[dataset.name for dataset in self.settings.datasets],
+                attach=self.settings.attach_wandb,
+                known=ready.num_known,
+            )
+            takers.append(run.take)
+        self._feed = ResultFeed(
+            ask_actor(self.service), takers, on_service_failed=lambda: self._failure.failed(SERVICE_GONE)
+        )
+        self._feed.start()
+
     # --- attach ---------------------------------------------------------------------------
 
     def attach(self, args: Namespace, actor_model: Any) -> None:
         """Let the trainers know before each update which rollout and step it belongs to."""
-        if not self.settings.taps_syncs or self._trainers is not None:
+        if self._trainers is not None:
             return
         self._trainers = actor_model
+        watch_steps(actor_model, self._failure.check)
         settings = self.settings
+        if not settings.taps_syncs:
+            return
         counter = SyncCounter(
             Schedule(
                 start_rollout_id=args.start_rollout_id or 0,
@@ -161,16 +191,21 @@ class LiveEvalJob:
     # --- finish ---------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Give slime's GPUs back, let the rest be evaluated, and end; Ctrl-C ends the wait."""
+        """Give slime's GPUs back, let the rest be evaluated, and end; Ctrl-C ends the wait.
+
+        EvalFailed where --eval-on-failure stop was given and an eval failed.
+        """
         if self._ended:
             return
         try:
             self._release_slime()
             drain(self.service, budget_s=self.settings.drain_timeout_s)
+            self._stop_feed(FEED_END_S)
         except KeyboardInterrupt:
             print("live-eval: interrupted; what is left is cancelled", flush=True)
         finally:
             self.abandon()
+        self._failure.check()
 
     def abandon(self) -> None:
         """End the service and its engines now; jobs that are left end with a reason."""
@@ -187,11 +222,18 @@ class LiveEvalJob:
                 ray.get(self.service.stop.remote(STOP_GRACE_S), timeout=2 * STOP_GRACE_S + 10)
             except ray.exceptions.RayError as error:
                 logger.warning("the service did not end in time: %s", _cause(error))
+            self._stop_feed(FEED_STOP_S)
         for actor in (self.service, self.receiver):
             if actor is not None:
                 ray.kill(actor, no_restart=True)
         if self.place is not None:
             self.place.release()
+
+    def _stop_feed(self, timeout_s: float) -> None:
+        """The last results are passed on, within the bound."""
+        if self._feed is not None:
+            feed, self._feed = self._feed, None
+            feed.stop(timeout_s)
 
     def _release_slime(self) -> None:
         """The last version is handed over first; then slime's actors end and its GPUs are given back."""
@@ -216,6 +258,17 @@ class LiveEvalJob:
             remove_placement_group(group)
 
 
+def watch_steps(actor_model: Any, check: Callable[[], None]) -> None:
+    """Let `check` raise before a training step is begun; the trainers are idle then."""
+    async_train: Callable[..., Any] = actor_model.async_train
+
+    def checked_train(*rest: Any, **named: Any) -> Any:
+        check()
+        return async_train(*rest, **named)
+
+    actor_model.async_train = checked_train
+
+
 def watch_syncs(actor_model: Any, counter: SyncCounter) -> None:
     """Wrap async_train and update_weights of a RayTrainGroup; their results and errors stay theirs."""
     async_train: Callable[..., Any] = actor_model.async_train
@@ -234,6 +287,14 @@ def watch_syncs(actor_model: Any, counter: SyncCounter) -> None:
 
     actor_model.async_train = watched_train
     actor_model.update_weights = watched_update
+
+
+def _results_only(take: Callable[[JobResult], None], known: int) -> Taker:
+    def taker(row: OutboxRow) -> None:
+        if row.result is not None and row.seq > known:
+            take(row.result)
+
+    return taker
 
 
 def _new_dir() -> Path:

@@ -70,6 +70,7 @@ def find_script(name: str) -> Path:
 
 def wrap_slime(seen: _Seen) -> None:
     """Put the hooks into slime's modules, for this process."""
+    from slime.observability import logging_utils  # pyright: ignore[reportMissingImports]
     from slime.ray import placement_group  # pyright: ignore[reportMissingImports]
     from slime.utils import arguments  # pyright: ignore[reportMissingImports]
 
@@ -77,6 +78,7 @@ def wrap_slime(seen: _Seen) -> None:
     placement_group.create_placement_groups = _placing(placement_group.create_placement_groups, seen)
     placement_group.create_rollout_manager = _managing(placement_group.create_rollout_manager, seen)
     placement_group.create_training_models = _modelling(placement_group.create_training_models)
+    logging_utils.finish_tracking = _finishing(logging_utils.finish_tracking)
 
 
 def _parsing(parse_args: Callable[..., Any], seen: _Seen) -> Callable[..., Any]:
@@ -129,6 +131,15 @@ def _modelling(create: Callable[..., Any]) -> Callable[..., Any]:
         return models
 
     return create_training_models
+
+
+def _finishing(finish_tracking: Callable[..., Any]) -> Callable[..., Any]:
+    def finish(args: Any) -> Any:
+        # The trainer's W&B run is open until here, and the last results belong into it too.
+        hooks.finish(args)
+        return finish_tracking(args)
+
+    return finish
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from live_eval.store import BaseCheckpoint
 from live_eval.store.place import check_place
 from protocol.payload import ALIGNMENT
 from slime_patch.prepare import load_tools, prepare
+from slime_patch.result_feed import News
 from slime_patch.reward import ARGUMENTS_ENV, write_arguments
 from slime_patch.service_child import ServiceChild
 from slime_patch.service_plan import ServicePlan, prepared_file, service_config, store_bytes
@@ -43,6 +44,8 @@ class Ready:
     staging_bytes: int
     """Host memory into which the whole model fits, in whatever order it comes."""
     store_bytes: int
+    num_known: int = 0
+    """Outbox rows of earlier jobs in the same directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +91,7 @@ class ServiceActor:
             service_socket=socket,
             staging_bytes=_staging_bytes(base),
             store_bytes=budget,
+            num_known=_num_known(self._run_dir),
         )
         self._child = ServiceChild(
             self._run_dir.config,
@@ -122,6 +126,14 @@ class ServiceActor:
             num_restarts=child.num_restarts,
             engines=tuple(sorted(status.engines.items())),
         )
+
+    def news(self, after: int, limit: int) -> News:
+        """At most `limit` outbox rows behind number `after`, and whether the service is given up."""
+        failed = self._child.exit_status not in (None, 0)
+        if not self._run_dir.ledger.exists():
+            return News(failed=failed)
+        with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
+            return News(rows=tuple(ledger.outbox(after=after, limit=limit)), failed=failed)
 
     def training_ended(self) -> bool:
         """No sync comes any more; whether the service heard it."""
@@ -178,6 +190,13 @@ def _run_id(run_dir: RunDir) -> str:
         with LedgerReader.open_readonly(run_dir.ledger) as ledger:
             return ledger.run_id
     return uuid.uuid4().hex[:12]
+
+
+def _num_known(run_dir: RunDir) -> int:
+    if not run_dir.ledger.exists():
+        return 0
+    with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+        return ledger.last_seq()
 
 
 def _prepare(plan: ServicePlan, run_dir: RunDir, tools: Callable[[Path], tuple]) -> None:

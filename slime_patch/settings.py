@@ -17,6 +17,7 @@ from live_eval.errors import ConfigError
 from slime_patch.arguments import FLAGS, MODE_FLAG, MODES, given_flags
 from slime_patch.datasets import DatasetPlan, plan_datasets
 from slime_patch.engine_args import device_of, dtype_of, engine_args
+from slime_patch.updates import Updates, updates_of
 from slime_patch.wandb_settings import WandbSettings, wandb_settings
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class Settings:
     sync_deadline_s: float
     timeout_s: float
     drain_timeout_s: float
-    num_sources: int
-    """Pipeline ranks: each sends its part of a sync."""
+    updates: Updates | None
+    """How weight updates are listened to; None in checkpoint mode."""
     steps_per_rollout: int | None
     """Optimizer steps; None where slime was not told its batch size."""
     update_weights_interval: int
@@ -104,8 +105,7 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
         _refuse_lonely_flags(argv)
         return None
     _refuse_unsupported(args)
-    if mode == "latest-synced":
-        _refuse_untappable(args)
+    updates = updates_of(args) if mode == "latest-synced" else None
     checkpoints = tuple(args.eval_checkpoint or ())
     if mode == "checkpoint" and not checkpoints:
         raise ConfigError(
@@ -133,7 +133,7 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
         sync_deadline_s=args.eval_sync_deadline_s,
         timeout_s=args.eval_timeout_s,
         drain_timeout_s=args.eval_drain_timeout_s,
-        num_sources=getattr(args, "pipeline_model_parallel_size", 1),
+        updates=updates,
         steps_per_rollout=_steps_per_rollout(args),
         update_weights_interval=getattr(args, "update_weights_interval", 1),
         wandb=None if attach else wandb_settings(args),
@@ -155,45 +155,9 @@ def _refuse_lonely_flags(argv: Sequence[str]) -> None:
 
 
 def _refuse_unsupported(args: Namespace) -> None:
-    if args.eval_transport != "ray":
-        raise ConfigError(
-            f"--eval-transport {args.eval_transport} is not supported with slime yet: use ray, which is "
-            "the default"
-        )
     if args.eval_wandb_run == "attach" and wandb_settings(args) is None:
         raise ConfigError(
             "--eval-wandb-run attach writes to the trainer's W&B run: give --use-wandb, or leave it out"
-        )
-
-
-def _refuse_untappable(args: Namespace) -> None:
-    """The ways to update weights that cannot be listened to."""
-    instead = "or evaluate checkpoints as they are saved, with --eval-mode checkpoint"
-    if getattr(args, "debug_train_only", False) or getattr(args, "debug_rollout_only", False):
-        raise ConfigError(
-            "with --debug-train-only, --debug-rollout-only or --load-debug-rollout-data no weights are "
-            "sent, so "
-            "there is nothing to listen to: use --eval-mode inline or checkpoint"
-        )
-    if args.colocate:
-        raise ConfigError(
-            "--colocate hands weights to the engines as CUDA handles, which cannot be listened to yet: give "
-            f"trainer and rollout GPUs of their own, {instead}"
-        )
-    mode, transport = args.update_weight_mode, args.update_weight_transport
-    if mode != "full" or transport == "disk":
-        raise ConfigError(
-            f"--update-weight-mode {mode} over --update-weight-transport {transport} cannot be listened "
-            "to yet: use "
-            f"full over nccl, {instead}"
-        )
-    if getattr(args, "release_train", False):
-        raise ConfigError(f"--release-train cannot be listened to yet: leave it out, {instead}")
-    if (steps := getattr(args, "num_critic_only_steps", 0)) > 0:
-        raise ConfigError(
-            f"--num-critic-only-steps {steps}: in these steps the same weights are sent again and again, "
-            "which "
-            f"cannot be numbered yet: set it to 0, {instead}"
         )
 
 

@@ -6,6 +6,8 @@
 Only source ranks (one a pipeline rank) hold chunks; the others do nothing. Invariants: whatever
 happens in here, the update goes on as without it and its own errors come out unchanged; the bytes are
 copied before `_on_chunk` returns, so the trainer may change its weights at once.
+
+A MemberTap copies nothing: the receiver is a member of the group in which the chunks are broadcast.
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ if TYPE_CHECKING:
     import torch
 
     from live_eval.publisher.base import Publisher
+    from live_eval.publisher.member import MemberPublisher
+    from slime_patch.member import MemberSeat
 
 logger = logging.getLogger(__name__)
 
-SEAMS = ("update_weights", "_on_chunk", "weight_version")
-"""What the tap needs of an updater."""
+CHUNK_SEAM = "_on_chunk"
+"""slime shows the distributed updater's chunks here, before it sends them."""
 
 
 class Updater(Protocol):
-    """slime's UpdateWeightFromDistributed, as far as the tap knows it."""
+    """An updater of slime, as far as the tap knows it."""
 
     weight_version: int
     update_weights: Callable[[], None]
-    _on_chunk: Callable[[list[tuple[str, torch.Tensor]]], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,12 +52,21 @@ class SyncNote:
 
 
 class WeightTap:
-    """Taps one updater. `make_publisher(slot_bytes)` is called at the first update of a source rank."""
+    """Taps one updater. `make_publisher(slot_bytes)` is called at the first update of a source rank.
+
+    `seam` is the updater's method that is given each chunk. `slot_bytes` None: nothing is staged.
+    """
 
     def __init__(
-        self, updater: Updater, make_publisher: Callable[[int], Publisher], *, slot_bytes: int
+        self,
+        updater: Updater,
+        make_publisher: Callable[[int], Publisher],
+        *,
+        slot_bytes: int | None,
+        seam: str = CHUNK_SEAM,
     ) -> None:
-        missing = [name for name in SEAMS if not hasattr(updater, name)]
+        seams = ("update_weights", seam, "weight_version")
+        missing = [name for name in seams if not hasattr(updater, name)]
         if missing:
             raise ConfigError(
                 f"{type(updater).__name__} has no {', '.join(missing)}: this way of updating weights "
@@ -73,9 +85,9 @@ class WeightTap:
         """Of the next update."""
         self.num_faults = 0
         """Errors of live-eval that were kept from the trainer."""
-        self._update_weights, self._send_chunk = updater.update_weights, updater._on_chunk
+        self._update_weights, self._send_chunk = updater.update_weights, getattr(updater, seam)
         updater.update_weights = self._tapped_update
-        updater._on_chunk = self._tapped_chunk
+        setattr(updater, seam, self._tapped_chunk)
 
     def close(self, timeout_s: float) -> None:
         """Let the last version be handed over, within `timeout_s` seconds."""
@@ -96,19 +108,22 @@ class WeightTap:
             raise
         self._guarded("the end of an update", self._commit)
 
-    def _tapped_chunk(self, hf_chunk: list[tuple[str, torch.Tensor]]) -> None:
+    def _tapped_chunk(self, hf_chunk: list[tuple[str, torch.Tensor]]) -> Any:
         if self._open:
             self._guarded("a bucket", lambda: self._put(hf_chunk))
-        self._send_chunk(hf_chunk)
+        return self._send_chunk(hf_chunk)
 
     # --- towards the publisher ------------------------------------------------------------
 
+    def _is_source(self) -> bool:
+        return getattr(self._updater, "_is_pp_src_rank", False)
+
     def _begin(self) -> None:
         self._open = False
-        if not self.note.wanted or not getattr(self._updater, "_is_pp_src_rank", False):
+        if not self.note.wanted or not self._is_source():
             return
         if self._publisher is None:
-            self._publisher = self._make_publisher(self._slot_bytes)
+            self._publisher = self._make_publisher(self._slot_bytes or 0)
         self._num_bytes = 0
         # The wait for a free slot, if there is one, is over before the engines are paused.
         self._publisher.begin(
@@ -136,7 +151,7 @@ class WeightTap:
             report.held_s,
         )
         self._log_outcomes()
-        if self._num_bytes > self._slot_bytes:
+        if self._slot_bytes is not None and self._num_bytes > self._slot_bytes:
             logger.warning("staging grows from %d to %d bytes", self._slot_bytes, self._num_bytes)
             publisher, self._publisher = self._publisher, None
             self._slot_bytes = self._num_bytes
@@ -166,3 +181,15 @@ class WeightTap:
             self.num_faults += 1
             self._open = False
             logger.exception("live-eval failed at %s; training goes on", what)
+
+
+class MemberTap(WeightTap):
+    """Taps an updater whose group the receiver is a member of, in `seat`."""
+
+    def __init__(self, updater: Updater, publisher: MemberPublisher, seat: MemberSeat) -> None:
+        super().__init__(updater, lambda _: publisher, slot_bytes=None)
+        self._seat = seat
+
+    def _tapped_update(self) -> None:
+        self._seat.make_sure()
+        super()._tapped_update()

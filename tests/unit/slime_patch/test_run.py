@@ -79,8 +79,9 @@ def test_the_hooks_stand_where_slime_patch_apply_would_write_them(bench: Bench) 
         "hooks.actor_class",
         "create_training_models",
         "hooks.attach",
+        "hooks.finish",  # while the trainer's W&B run is open
         "finish_tracking",
-        "hooks.finish",
+        "hooks.finish",  # for a script that does not call it
     ]
 
 
