@@ -6,6 +6,7 @@ It puts the parts' own settings together and knows nothing of what they mean.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,9 @@ from live_eval.evaluation.datasets import EvalSetConfig  # noqa: TC001
 from live_eval.evaluation.job import RunLimits
 from live_eval.results.wandb_sink import WandbConfig  # noqa: TC001
 from live_eval.scheduling.config import SchedulerConfig  # noqa: TC001
+
+MIN_TOKEN = 16
+"""Characters of an HTTP token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +61,50 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HttpSettings:
+    """The HTTP API and the page; docs/http_api.md says what they answer."""
+
+    host: str = "127.0.0.1"
+    """Name or address to listen on; other than a loopback one it needs a token."""
+    port: int = 0
+    """0: any that is free; the run directory's http.url says which."""
+    token: str | None = field(default=None, repr=False)
+    """Whoever has it may read and change everything; None: any process of this host may."""
+    checkpoint_roots: tuple[Path, ...] = ()
+    """Checkpoints may be submitted from below these directories, links followed; empty: none over HTTP."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"the HTTP port is {self.port}: give 0 to 65535 (0: any that is free)")
+        if not self.is_loopback and self.token is None:
+            raise ConfigError(
+                f"the HTTP API would listen on {self.host!r}, where other hosts reach it: give a token, "
+                "or listen on 127.0.0.1"
+            )
+        if self.token is not None and len(self.token) < MIN_TOKEN:
+            raise ConfigError(
+                f"the HTTP token has {len(self.token)} characters: give {MIN_TOKEN} or more, "
+                "for example from `openssl rand -hex 16`"
+            )
+        for root in self.checkpoint_roots:
+            if not root.is_absolute():
+                raise ConfigError(f"checkpoint_roots has {root}: give absolute paths")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host reaches it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address, brackets or not, can only mean this host."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceConfig:
     """Everything a service needs to know."""
 
@@ -71,6 +119,8 @@ class ServiceConfig:
     limits: RunLimits = field(default_factory=RunLimits)
     wandb: WandbConfig | None = None
     """None: no W&B run."""
+    http: HttpSettings | None = None
+    """None: no HTTP API."""
     num_graders: int = 2
     """Worker processes for reward functions."""
     reward_timeout_s: float = 30.0
@@ -82,7 +132,11 @@ class ServiceConfig:
 
     def save(self, path: Path) -> None:
         """Write the resolved configuration, indented for people."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self, enc_hook=str), indent=2))
+        text = msgspec.json.format(msgspec.json.encode(self, enc_hook=str), indent=2)
+        if self.http is not None and self.http.token is not None:
+            path.touch()
+            path.chmod(0o600)  # before the token is in it
+        path.write_bytes(text)
 
     @classmethod
     def load(cls, path: Path) -> ServiceConfig:

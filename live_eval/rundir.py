@@ -67,6 +67,16 @@ class RunDir:
         return self.root / "logs"
 
     @property
+    def http_url(self) -> Path:
+        """Address of the HTTP API, while it is served."""
+        return self.root / "http.url"
+
+    @property
+    def activity(self) -> Path:
+        """What the engines did when, one JSON object a span."""
+        return self.root / "activity.jsonl"
+
+    @property
     def base(self) -> Path:
         """The checkpoint from which training starts."""
         return self.root / "base"
