@@ -33,6 +33,7 @@ from live_eval.errors import LiveEvalError, NoSuchVersion
 from live_eval.evaluation.datasets import load_eval_sets
 from live_eval.evaluation.grading_pool import GradingPool
 from live_eval.evaluation.rewards import make_grader
+from live_eval.evaluation.tokenizer import tokenizer_for
 from live_eval.processes import end_with_parent
 from live_eval.results.jsonl_sink import JsonlSink
 from live_eval.results.ledger import Ledger
@@ -92,7 +93,8 @@ class Service:
     async def _build(self, stack: AsyncExitStack) -> Coordinator:
         config, run_dir = self._config, self._run_dir
         run_dir.make()
-        eval_sets = load_eval_sets(config.datasets)
+        tokenizer = tokenizer_for(config.datasets, config.base)
+        eval_sets = load_eval_sets(config.datasets, tokenizer=tokenizer)
         ledger = Ledger.open(run_dir.ledger, run_id=config.run_id)
         stack.callback(ledger.close)
         for name, eval_set in eval_sets.items():

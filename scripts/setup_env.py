@@ -73,10 +73,10 @@ class Environment:
 MAIN = Environment(
     ".venv",
     ("3.11", "3.12"),
-    ("torch.txt", "core.txt", "engine.txt", "extras.txt", "patch.txt", "test.txt", "check.txt"),
+    ("torch.txt", "core.txt", "eval.txt", "engine.txt", "extras.txt", "patch.txt", "test.txt", "check.txt"),
     5.0,
 )
-PY312 = Environment(".venv-312", ("3.12",), ("core.txt", "patch.txt", "test.txt"), 0.5)
+PY312 = Environment(".venv-312", ("3.12",), ("core.txt", "eval.txt", "patch.txt", "test.txt"), 0.9)
 
 
 def count_pins(lock: Path) -> int:

@@ -1,82 +1,31 @@
-"""Eval sets: JSONL files of prompts and labels, read whole and checked before anything runs.
+"""Eval sets: rows of prompts and labels, read whole and checked before anything runs.
 
-A file is split at `\\n` only. A byte order mark, CRLF ends and blank lines are accepted; any
-other oddity is a DatasetError with file and line, so a set is never smaller than its file.
 Rows are known by their row_id (the `id` field, else the line number), never by position.
+Invariant: a set is never smaller than its file, unless its configuration says so, and then by a
+number that is known.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from live_eval.errors import ConfigError, DatasetError
 from live_eval.evaluation.labels import label_text
-from live_eval.evaluation.sampling import SamplingParams
+from live_eval.evaluation.prompts import PromptTokenizer, build_prompt
+from live_eval.evaluation.row_files import read_rows
+from live_eval.evaluation.set_config import (
+    BOXED,
+    EXACT_MATCH,
+    LABEL_RULES,
+    EvalSetConfig,
+    is_rule,
+)
 
-EXACT_MATCH = "exact_match"
-
-Prompt = str | Sequence[Mapping[str, Any]]
-"""Plain text, or the messages of a chat."""
-
-Tokenize = Callable[[Prompt], Sequence[int]]
-"""The model's tokenizer: a text as it stands, or a chat through the model's template, becomes token
-ids, each with exactly the special tokens that the model wants. It is called once a row."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvalSetConfig:
-    """One dataset and how it is evaluated; ConfigError at construction if values cannot be."""
-
-    name: str
-    path: Path
-    prompt_key: str = "prompt"
-    label_key: str | None = "label"
-    """Field of the expected answer; None where the reward function needs none."""
-    id_key: str = "id"
-    """Field of the row id; a row without it is known by its line number."""
-    n: int = 1
-    """Samples a row."""
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    reward: str = EXACT_MATCH
-    """`exact_match`, or the dotted path of a function: `package.module.function`."""
-    reward_key: str | None = None
-    """Which number of a reward function that returns a dict is the reward."""
-    pass_threshold: float = 1.0
-    """A sample passes (for pass@k) if its reward is at least this."""
-    min_coverage: float = 0.9
-    """Least share of the expected samples that must be scored for a score to be given."""
-    max_prompt_tokens: int | None = None
-    """Longer prompts are not sent, where token ids are known; None leaves it to the engine."""
-
-    def __post_init__(self) -> None:
-        problem = ""
-        if not self.name or len(self.name) > 80:
-            problem = f"name {self.name!r} must have 1 to 80 characters"
-        elif self.n < 1:
-            problem = f"n is {self.n}: give 1 or more samples a row"
-        elif not 0.0 <= self.min_coverage <= 1.0:
-            problem = f"min_coverage is {self.min_coverage}: give a share between 0 and 1"
-        elif not math.isfinite(self.pass_threshold):
-            problem = f"pass_threshold is {self.pass_threshold}: give a finite number"
-        elif self.max_prompt_tokens is not None and self.max_prompt_tokens < 1:
-            problem = f"max_prompt_tokens is {self.max_prompt_tokens}: give 1 or more"
-        elif self.reward == EXACT_MATCH:
-            if self.label_key is None:
-                problem = "exact_match needs a label: give label_key"
-            elif self.reward_key is not None:
-                problem = f"reward_key is {self.reward_key!r}, but exact_match returns a number"
-        elif not all(part.isidentifier() for part in self.reward.split(".")) or "." not in self.reward:
-            problem = f"reward is {self.reward!r}: give exact_match or a path like package.module.function"
-        if problem:
-            raise ConfigError(f"dataset {self.name!r}: {problem}")
+__all__ = ["EXACT_MATCH", "EvalRow", "EvalSet", "EvalSetConfig", "load_eval_sets", "rule_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +36,15 @@ class EvalRow:
     line: int
     """1 for the file's first line."""
     prompt: str
-    """The prompt's text; of a chat, its messages as JSON."""
+    """The prompt's text, of a chat what the model's template made of it."""
     input_ids: tuple[int, ...] | None = None
-    """The prompt's token ids where a tokenizer was given; else the engine tokenizes the text."""
+    """The prompt's token ids where they are made here; else the engine tokenizes the text."""
     label: Any = None
     """As it stands in the file."""
     fields: dict[str, Any] = field(default_factory=dict)
     """All fields of the row, for reward functions."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """The row's metadata under the dataset's overrides; of a row with tools, they too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +54,8 @@ class EvalSet:
     config: EvalSetConfig
     rows: tuple[EvalRow, ...]
     file_sha256: str = ""
+    num_dropped: int = 0
+    """Rows left out for their long prompts (`drop_long_prompts`)."""
 
     @property
     def name(self) -> str:
@@ -117,126 +70,130 @@ class EvalSet:
     def description(self) -> dict[str, Any]:
         """What was measured, as JSON values: all settings, the file's sha256, how many rows it has."""
         settings = msgspec.to_builtins(self.config, enc_hook=str)
-        return {"file_sha256": self.file_sha256, "num_rows": len(self.rows), "settings": settings}
+        return {
+            "file_sha256": self.file_sha256,
+            "num_rows": len(self.rows),
+            "num_dropped": self.num_dropped,
+            "settings": settings,
+        }
 
     @classmethod
-    def load(cls, config: EvalSetConfig, *, tokenize: Tokenize | None = None) -> EvalSet:
+    def load(cls, config: EvalSetConfig, *, tokenizer: PromptTokenizer | None = None) -> EvalSet:
         """Read and check the whole file; DatasetError names file and line of the first bad row."""
-        try:
-            data = Path(config.path).read_bytes()
-        except OSError as error:
-            raise DatasetError(f"dataset {config.name!r}: cannot read {config.path}: {error}") from error
         rows: dict[str, EvalRow] = {}
-        for line, text in _lines(data, config):
-            row = _row(_parse(text, config, line), config, line, tokenize)
-            earlier = rows.setdefault(row.row_id, row)
-            if earlier is not row:
-                _bad(config, line, f"id {row.row_id!r} is taken by line {earlier.line}: ids must differ")
-        if not rows:
-            raise DatasetError(f"dataset {config.name!r}: {config.path} has no rows")
-        return cls(config=config, rows=tuple(rows.values()), file_sha256=hashlib.sha256(data).hexdigest())
+        num_dropped = 0
+        try:
+            file = read_rows(config.path)
+            for line, fields in file.rows:
+                row = _located(fields, config, file.path, line, tokenizer)
+                if config.drop_long_prompts and _too_long(row, config):
+                    num_dropped += 1
+                    continue
+                earlier = rows.setdefault(row.row_id, row)
+                if earlier is not row:
+                    raise DatasetError(
+                        f"{file.path}:{line}: id {row.row_id!r} is taken by line {earlier.line}: ids must "
+                        "differ; id_key null numbers rows by their lines"
+                    )
+        except DatasetError as error:
+            raise DatasetError(f"{error} (dataset {config.name!r})") from error
+        _check_size(config, len(rows), num_dropped)
+        return cls(config=config, rows=tuple(rows.values()), file_sha256=file.sha256, num_dropped=num_dropped)
 
 
 def load_eval_sets(
-    configs: Sequence[EvalSetConfig], *, tokenize: Tokenize | None = None
+    configs: Sequence[EvalSetConfig], *, tokenizer: PromptTokenizer | None = None
 ) -> dict[str, EvalSet]:
     """Load all datasets by name, in order; ConfigError if two have one name."""
     names = [config.name for config in configs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"datasets of one name: {', '.join(map(repr, twice))}; give each its own name")
-    return {config.name: EvalSet.load(config, tokenize=tokenize) for config in configs}
+    return {config.name: EvalSet.load(config, tokenizer=tokenizer) for config in configs}
 
 
-def _bad(config: EvalSetConfig, line: int, problem: str) -> NoReturn:
-    raise DatasetError(f"{config.path}:{line}: {problem} (dataset {config.name!r})")
-
-
-def _lines(data: bytes, config: EvalSetConfig) -> Iterator[tuple[int, str]]:
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    for line, raw in enumerate(data.split(b"\n"), start=1):
-        try:
-            text = raw.decode("utf-8").strip(" \t\r")
-        except UnicodeDecodeError as error:
-            _bad(config, line, f"not UTF-8: {error.reason} at byte {error.start} of the line")
-        if text:
-            yield line, text
-
-
-def _parse(text: str, config: EvalSetConfig, line: int) -> dict[str, Any]:
+def _located(
+    fields: dict[str, Any], config: EvalSetConfig, path: object, line: int, tokenizer: PromptTokenizer | None
+) -> EvalRow:
     try:
-        row = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        _bad(config, line, f"not a JSON value: {error}")
-    if not isinstance(row, dict):
-        _bad(config, line, f"a JSON object is needed, this is a {type(row).__name__}")
-    return row
+        return _row(fields, config, line, tokenizer)
+    except DatasetError as error:
+        raise DatasetError(f"{path}:{line}: {error}") from error
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _row(fields: dict[str, Any], config: EvalSetConfig, line: int, tokenize: Tokenize | None) -> EvalRow:
-    if config.prompt_key not in fields:
-        _bad(config, line, f"no field {config.prompt_key!r}; set prompt_key to one of {sorted(fields)}")
-    prompt = fields[config.prompt_key]
-    _check_prompt(prompt, config, line, tokenize)
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        _bad(config, line, "the prompt has half of a surrogate pair, which is no text")
-    return EvalRow(
+def _row(
+    fields: dict[str, Any], config: EvalSetConfig, line: int, tokenizer: PromptTokenizer | None
+) -> EvalRow:
+    text, input_ids, tools = build_prompt(fields, config, tokenizer)
+    metadata = _metadata(fields, config)
+    if tools is not None:
+        metadata.setdefault("tools", tools)
+    row = EvalRow(
         row_id=_row_id(fields, config, line),
         line=line,
         prompt=text,
-        input_ids=tuple(tokenize(prompt)) if tokenize else None,
-        label=_label(fields, config, line),
+        input_ids=input_ids,
+        label=_label(fields, config),
         fields=fields,
+        metadata=metadata,
     )
-
-
-def _check_prompt(prompt: Any, config: EvalSetConfig, line: int, tokenize: Tokenize | None) -> None:
-    if isinstance(prompt, str):
-        if not prompt:
-            _bad(config, line, "the prompt is empty")
-        return
-    if not isinstance(prompt, list):
-        _bad(config, line, f"the prompt is a {type(prompt).__name__}; give a string")
-    if tokenize is None:
-        _bad(
-            config,
-            line,
-            "the prompt is a list of chat messages, which needs a tokenizer with a chat template; "
-            "give one, or write the prompt as the string that the model shall see",
-        )
-    for message in prompt:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            _bad(config, line, "each chat message must be an object with a role")
-        if not isinstance(message.get("content"), str):
-            _bad(config, line, "only text is supported: each chat message's content must be a string")
-    if not prompt:
-        _bad(config, line, "the chat has no messages")
+    _check_rule(row, config)
+    return row
 
 
 def _row_id(fields: dict[str, Any], config: EvalSetConfig, line: int) -> str:
-    row_id = fields.get(config.id_key, line)
+    row_id = line if config.id_key is None else fields.get(config.id_key, line)
     if isinstance(row_id, bool) or not isinstance(row_id, str | int) or row_id == "":
-        _bad(config, line, f"{config.id_key} is {row_id!r}: give a string or an integer")
+        raise DatasetError(
+            f"{config.id_key} is {row_id!r}: give a string or an integer; id_key null numbers rows by lines"
+        )
     return str(row_id)
 
 
-def _label(fields: dict[str, Any], config: EvalSetConfig, line: int) -> Any:
+def _metadata(fields: dict[str, Any], config: EvalSetConfig) -> dict[str, Any]:
+    own = fields.get(config.metadata_key)
+    return {**(own if isinstance(own, dict) else {}), **config.metadata_overrides}
+
+
+def _label(fields: dict[str, Any], config: EvalSetConfig) -> Any:
     if config.label_key is None:
         return None
     label = fields.get(config.label_key)
     if label is None:
         what = "is null" if config.label_key in fields else "is missing"
-        _bad(config, line, f"field {config.label_key!r} {what}: every row needs a label (label_key)")
-    if config.reward == EXACT_MATCH:
-        try:
-            label_text(label)
-        except DatasetError as error:
-            _bad(config, line, str(error))
+        raise DatasetError(f"field {config.label_key!r} {what}: every row needs a label (label_key)")
     return label
+
+
+def rule_of(row: EvalRow, config: EvalSetConfig) -> str:
+    """The rule or function that grades the row."""
+    own = str(row.metadata.get("rm_type") or "").strip() if config.reward_by_row else ""
+    return own or config.reward
+
+
+def _check_rule(row: EvalRow, config: EvalSetConfig) -> None:
+    """The rule that will grade the row exists and has the label that it compares with."""
+    rule = rule_of(row, config)
+    if rule != config.reward and rule != EXACT_MATCH and not is_rule(rule):
+        raise DatasetError(f"metadata.rm_type is {rule!r}, which is no rule: give a reward function instead")
+    if rule != EXACT_MATCH and rule.removeprefix(BOXED) not in LABEL_RULES:
+        return
+    if row.label is None:
+        raise DatasetError(f"the rule {rule} needs a label: give label_key")
+    label_text(row.label)
+
+
+def _too_long(row: EvalRow, config: EvalSetConfig) -> bool:
+    limit = config.max_prompt_tokens
+    return limit is not None and row.input_ids is not None and len(row.input_ids) > limit
+
+
+def _check_size(config: EvalSetConfig, num_rows: int, num_dropped: int) -> None:
+    if not num_rows:
+        why = "has no rows" if not num_dropped else f"has only prompts longer than {config.max_prompt_tokens}"
+        raise DatasetError(f"dataset {config.name!r}: {config.path} {why}")
+    if config.min_samples is not None and config.min_samples > num_rows * config.n:
+        raise DatasetError(
+            f"dataset {config.name!r}: min_samples is {config.min_samples}, but an eval has only "
+            f"{num_rows * config.n} samples ({num_rows} rows times {config.n})"
+        )

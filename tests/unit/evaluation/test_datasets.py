@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.tokenizer import BOS, ChatTokenizer
 
 from live_eval.errors import ConfigError, DatasetError
 from live_eval.evaluation.datasets import EvalSet, EvalSetConfig, load_eval_sets
@@ -163,22 +165,52 @@ def test_a_missing_prompt_field_says_which_fields_are_there(tmp_path: Path) -> N
 CHAT = [{"role": "user", "content": "hi"}]
 
 
-def tokenize(prompt: Any) -> list[int]:
-    text = prompt if isinstance(prompt, str) else "".join(f"<{m['role']}>{m['content']}" for m in prompt)
-    return [1, *text.encode()]
-
-
 def test_a_chat_without_a_template_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="needs a tokenizer with a chat template; give one, or write"):
+    with pytest.raises(DatasetError, match="list of chat messages: set apply_chat_template, or write"):
         load(tmp_path, json.dumps({"prompt": CHAT, "label": "l"}).encode())
 
 
-def test_with_a_tokenizer_a_chat_and_its_text_form_become_the_same_ids(tmp_path: Path) -> None:
-    data = json.dumps({"prompt": CHAT, "label": "l"}).encode() + b"\n" + row("<user>hi")
-    path = write(tmp_path, data)
-    rows = EvalSet.load(EvalSetConfig(name="set", path=path), tokenize=tokenize).rows
-    assert rows[0].input_ids == rows[1].input_ids == (1, *b"<user>hi")
-    assert json.loads(rows[0].prompt) == CHAT
+def test_a_chat_and_its_text_form_become_the_same_ids_with_one_bos(tmp_path: Path) -> None:
+    data = json.dumps({"prompt": CHAT, "label": "l"}).encode() + b"\n" + row("hi")
+    config = EvalSetConfig(name="set", path=write(tmp_path, data), apply_chat_template=True)
+    rows = EvalSet.load(config, tokenizer=ChatTokenizer()).rows
+    assert rows[0].input_ids == rows[1].input_ids == (BOS, *b"<user>hi<assistant>")
+
+
+def test_the_templates_settings_and_tools_reach_it(tmp_path: Path) -> None:
+    tools = [{"name": "add"}]
+    data = json.dumps({"prompt": "hi", "label": "l", "tools": json.dumps(tools)}).encode()
+    config = EvalSetConfig(
+        name="set", path=write(tmp_path, data), apply_chat_template=True,
+        apply_chat_template_kwargs={"enable_thinking": False}, tool_key="tools",
+    )  # fmt: skip
+    (found,) = EvalSet.load(config, tokenizer=ChatTokenizer()).rows
+    assert found.prompt == "<bos>{'enable_thinking': False}[{'name': 'add'}]<user>hi<assistant>"
+    assert found.metadata == {"tools": tools}
+
+
+def test_plain_text_gets_the_special_tokens_that_its_settings_ask_for(tmp_path: Path) -> None:
+    path = write(tmp_path, row("hi"))
+    plain = EvalSetConfig(name="set", path=path)
+    assert EvalSet.load(plain, tokenizer=ChatTokenizer()).rows[0].input_ids is None
+    for special, ids in ((True, (BOS, *b"hi")), (False, tuple(b"hi"))):
+        config = EvalSetConfig(name="set", path=path, special_tokens=special, max_prompt_tokens=9)
+        assert EvalSet.load(config, tokenizer=ChatTokenizer()).rows[0].input_ids == ids
+
+
+def test_long_prompts_are_left_out_and_counted_where_the_settings_say_so(tmp_path: Path) -> None:
+    path = write(tmp_path, row("hi") + b"\n" + row("a longer one"))
+    config = EvalSetConfig(name="set", path=path, max_prompt_tokens=5, drop_long_prompts=True)
+    found = EvalSet.load(config, tokenizer=ChatTokenizer())
+    assert ([each.line for each in found.rows], found.num_dropped) == ([1], 1)
+    with pytest.raises(DatasetError, match="has only prompts longer than 1"):
+        EvalSet.load(replace(config, max_prompt_tokens=1), tokenizer=ChatTokenizer())
+
+
+def test_prompts_that_need_a_tokenizer_are_refused_without_one(tmp_path: Path) -> None:
+    config = EvalSetConfig(name="set", path=write(tmp_path, row("hi")), apply_chat_template=True)
+    with pytest.raises(DatasetError, match=":1: the prompts need the model's tokenizer"):
+        EvalSet.load(config)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +220,14 @@ def test_with_a_tokenizer_a_chat_and_its_text_form_become_the_same_ids(tmp_path:
         (["hi"], "an object with a role"),
         ([{"content": "hi"}], "an object with a role"),
         ([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "hi"}]}], "only text"),
+        ([{"role": "user", "content": None}], "only text"),
     ],
 )
 def test_chats_that_are_not_plain_text_are_refused(tmp_path: Path, chat: Any, message: str) -> None:
     path = write(tmp_path, json.dumps({"prompt": chat, "label": "l"}).encode())
+    config = EvalSetConfig(name="set", path=path, apply_chat_template=True)
     with pytest.raises(DatasetError, match=f":1: .*{message}"):
-        EvalSet.load(EvalSetConfig(name="set", path=path), tokenize=tokenize)
+        EvalSet.load(config, tokenizer=ChatTokenizer())
 
 
 # --- configuration ----------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""From slime's resolved settings to live-eval's eval sets: the one way, for slime jobs and without slime.
+
+Owns which of slime's settings mean what here, and which are refused, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from live_eval.errors import ConfigError
+from live_eval.evaluation.eval_options import with_defaults
+from live_eval.evaluation.eval_settings import read_eval_config, read_prompt_data
+from live_eval.evaluation.sampling import SamplingParams
+from live_eval.evaluation.set_config import BOXED, EXACT_MATCH, REMOTE, EvalSetConfig, is_rule
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.eval_extras import Extras
+    from live_eval.evaluation.eval_settings import DatasetSettings, EvalFile
+
+REFUSED = {
+    "multimodal_keys": "only text is evaluated",
+    "custom_generate_function_path": "the engines are asked directly; a generate function of your own needs "
+    "slime's eval function",
+    "app_service": "the engines are asked directly; an app service needs slime's eval function",
+    "message_processor": "it needs slime's eval function",
+    "reward_model": "give the dataset an rm_type or custom_rm_path",
+    "remote_environment": "it needs slime's eval function",
+}
+"""Fields that would make another measurement than the user asked for."""
+
+
+def load(path: Path | str, options: Mapping[str, Any] | None = None) -> tuple[EvalSetConfig, ...]:
+    """The eval sets of an eval configuration file, those of highest priority first.
+
+    `options` are slime's command-line options by attribute (`eval_temperature`), None or missing where
+    not given. ConfigError says what cannot be.
+    """
+    return eval_sets(read_eval_config(path, options), options)
+
+
+def load_prompt_data(
+    words: Sequence[str], options: Mapping[str, Any] | None = None
+) -> tuple[EvalSetConfig, ...]:
+    """The same of the words of --eval-prompt-data."""
+    return eval_sets(read_prompt_data(words, options), options)
+
+
+def load_options(options: Mapping[str, Any]) -> tuple[EvalSetConfig, ...]:
+    """The eval sets of parsed options: --eval-config comes before --eval-prompt-data, as in slime."""
+    if options.get("eval_config"):
+        return load(options["eval_config"], options)
+    if options.get("eval_prompt_data"):
+        return load_prompt_data(options["eval_prompt_data"], options)
+    raise ConfigError("there is nothing to evaluate on: give --eval-config or --eval-prompt-data NAME PATH")
+
+
+def eval_sets(file: EvalFile, options: Mapping[str, Any] | None) -> tuple[EvalSetConfig, ...]:
+    """All datasets of the file, in order of priority; ConfigError if two have one name."""
+    names = [dataset.name for dataset in file.datasets]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"datasets of one name: {', '.join(twice)}; give each its own name")
+    configs = [eval_set(dataset, file.extras[dataset.name], options) for dataset in file.datasets]
+    return by_priority(configs)
+
+
+def by_priority(configs: Sequence[EvalSetConfig]) -> tuple[EvalSetConfig, ...]:
+    """Highest priority first, else as they are."""
+    return tuple(sorted(configs, key=lambda config: -config.priority))
+
+
+def eval_set(
+    settings: DatasetSettings, extras: Extras, options: Mapping[str, Any] | None = None
+) -> EvalSetConfig:
+    """One dataset's effective values as an eval set; ConfigError for what cannot be."""
+    filled = with_defaults(options)
+    for name, reason in REFUSED.items():
+        if (value := getattr(settings, name)) is not None:
+            raise ConfigError(f"dataset {settings.name!r}: {name} is {value!r}: {reason}")
+    longest = filled["eval_max_prompt_len"]
+    config = EvalSetConfig(
+        name=settings.name,
+        path=Path(settings.path),
+        prompt_key=settings.input_key or "input",
+        label_key=settings.label_key,
+        tool_key=settings.tool_key,
+        metadata_key=settings.metadata_key or "metadata",
+        metadata_overrides=_metadata(settings),
+        apply_chat_template=bool(settings.apply_chat_template),
+        apply_chat_template_kwargs=dict(settings.apply_chat_template_kwargs or {}),
+        special_tokens=False,
+        n=_needed(settings, "n_samples_per_eval_prompt"),
+        sampling=_sampling(settings, extras, filled),
+        max_prompt_tokens=longest,
+        drop_long_prompts=longest is not None,
+        min_samples=settings.min_eval_samples,
+        timeout_s=settings.eval_task_timeout,
+        early_stop_remaining=settings.eval_early_stop_remaining,
+        early_stop_idle_s=settings.eval_early_stop_idle_timeout,
+        **_reward(settings, filled),
+    )
+    return replace(config, **extras.given())
+
+
+def _metadata(settings: DatasetSettings) -> dict[str, Any]:
+    rule = {} if settings.rm_type is None else {"rm_type": settings.rm_type}
+    return {**rule, **settings.metadata_overrides}
+
+
+def _reward(settings: DatasetSettings, options: Mapping[str, Any]) -> dict[str, Any]:
+    """slime's order: a function, the dataset's rule, a row's own, the general one; else exact match."""
+    key = options["eval_reward_key"] or options["reward_key"]
+    if settings.custom_rm_path is not None:
+        return {"reward": settings.custom_rm_path, "reward_key": key}
+    own = str(_metadata(settings).get("rm_type") or "").strip()
+    rule = own or str(options["rm_type"] or "").strip() or EXACT_MATCH
+    if rule == EXACT_MATCH and settings.label_key is None:
+        raise ConfigError(
+            f"dataset {settings.name!r} has no reward: give rm_type, custom_rm_path, or a label_key to "
+            "compare answers with labels"
+        )
+    bare = rule.removeprefix(BOXED)
+    if rule != EXACT_MATCH and not is_rule(rule) and bare != "ifbench":
+        raise ConfigError(f"dataset {settings.name!r}: rm_type {rule!r} is no rule: give custom_rm_path")
+    given: dict[str, Any] = {"reward": rule, "reward_by_row": not own}
+    if bare in ("dapo", REMOTE):
+        given["reward_key"] = key
+    if bare == REMOTE or options["rm_url"] is not None:
+        given["reward_url"] = options["rm_url"]
+    return given
+
+
+def _sampling(settings: DatasetSettings, extras: Extras, options: Mapping[str, Any]) -> SamplingParams:
+    skip, keep = settings.skip_special_tokens, settings.no_stop_trim
+    penalty = settings.repetition_penalty
+    stop = settings.stop
+    try:
+        return SamplingParams(
+            temperature=_needed(settings, "temperature"),
+            top_p=_needed(settings, "top_p"),
+            top_k=_needed(settings, "top_k"),
+            max_new_tokens=_needed(settings, "max_response_len"),
+            min_new_tokens=settings.min_new_tokens or 0,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+            stop_token_ids=tuple(settings.stop_token_ids or ()),
+            no_stop_trim=True if keep is None else keep,
+            repetition_penalty=1.0 if penalty is None else penalty,
+            skip_special_tokens=options["rollout_skip_special_tokens"] if skip is None else skip,
+            spaces_between_special_tokens=False,
+            seed=extras.seed,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"dataset {settings.name!r}: {error}") from error
+
+
+def _needed(settings: DatasetSettings, name: str) -> Any:
+    if (value := getattr(settings, name)) is None:
+        flag = {"max_response_len": " (--eval-max-response-len)"}.get(name, "")
+        raise ConfigError(f"dataset {settings.name!r}: {name} is not set: give it{flag}")
+    return value

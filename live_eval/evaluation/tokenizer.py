@@ -1,0 +1,61 @@
+"""The tokenizer of a Hugging Face checkpoint, for prompts. Imports transformers when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from live_eval.errors import ConfigError, DatasetError
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.set_config import EvalSetConfig
+
+
+def tokenizer_for(configs: Iterable[EvalSetConfig], checkpoint: Path) -> HuggingFaceTokenizer | None:
+    """The checkpoint's tokenizer if one of the datasets needs it; ConfigError if there is none."""
+    if any(config.needs_tokenizer for config in configs):
+        return HuggingFaceTokenizer(checkpoint)
+    return None
+
+
+class HuggingFaceTokenizer:
+    """A PromptTokenizer."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """ConfigError if the directory has no tokenizer that can be loaded."""
+        from transformers import AutoTokenizer
+
+        self._checkpoint = checkpoint
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=True)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{checkpoint} has no tokenizer that can be loaded, which a chat template or a bound on "
+                f"prompts needs: {error}"
+            ) from error
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None,
+        options: Mapping[str, Any],
+    ) -> str:
+        """The chat through the model's template; DatasetError with the template's own words."""
+        from jinja2 import TemplateError
+
+        if not self._tokenizer.chat_template:
+            raise DatasetError(
+                f"the tokenizer of {self._checkpoint} has no chat template: leave apply_chat_template out"
+            )
+        try:
+            return self._tokenizer.apply_chat_template(
+                list(messages), tools=tools, tokenize=False, add_generation_prompt=True, **options
+            )
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise DatasetError(f"the chat template cannot take it: {error}") from error
+
+    def encode(self, text: str, *, special_tokens: bool) -> list[int]:
+        """Token ids."""
+        return self._tokenizer.encode(text, add_special_tokens=special_tokens)
