@@ -199,7 +199,9 @@ class StagedVersion:
     def _written_shard(self, path: Path, metas: list[TensorMeta]) -> WrittenShard:
         def flush(shard: WrittenShard) -> None:
             with self._lock:
-                if self._state is StagedState.OPEN and not self._verdict:
+                # One at a time: it takes along what was written while it waited.
+                idle = all(earlier.done() for earlier in self._flushes[-1:])
+                if idle and self._state is StagedState.OPEN and not self._verdict:
                     self._flushes.append(self._flusher.submit(shard.flush))
 
         return WrittenShard(path, metas, on_progress=flush)

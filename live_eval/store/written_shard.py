@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from protocol.messages import TensorMeta
 
-FLUSH_BYTES = 32 << 20
+FLUSH_BYTES = 8 << 20
 """Written between two calls of `on_progress`."""
 
 

