@@ -75,5 +75,7 @@ timeout "$LIMIT" python ${LIVE:+-m slime_patch.run} "$SCRIPT" \
   --sglang-disable-cuda-graph --sglang-server-concurrency 4 \
   "$@" > "$OUT_DIR/driver.log" 2>&1
 RC=$?
+sleep 3
+for pid in $(mine); do echo "$pid $(tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null)"; done > "$OUT_DIR/left.txt"
 echo "rc=$RC ray_start=$((T1-T0))s driver=$(( $(date +%s)-T1 ))s out=$OUT_DIR"
 exit $RC
