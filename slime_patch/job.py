@@ -241,13 +241,16 @@ class LiveEvalJob:
         from ray.util.placement_group import remove_placement_group
 
         handles = list(getattr(self._trainers, "_actor_handlers", []))
-        if handles:
+        if handles and self.settings.taps_syncs:
             closing = [handle.live_eval_close.remote(CLOSE_TIMEOUT_S) for handle in handles]
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_TIMEOUT_S + 10)
+        if handles:
+            # Ray ends an actor's child processes with it, W&B's among them, before rows are written out.
+            flushing = [handle.__ray_call__.remote(end_tracking) for handle in handles]
+            ray.wait(flushing, num_returns=len(flushing), timeout=EXIT_TIMEOUT_S)
         if self._rollout_manager is not None:
             # Its engines are gone, and a fully-async worker in it would go on asking them.
             handles.append(self._rollout_manager)
-        # Not killed at once: their own exit hooks write the last rows of W&B.
         ending = [handle.__ray_terminate__.remote() for handle in handles]
         if ending:
             ray.wait(ending, num_returns=len(ending), timeout=EXIT_TIMEOUT_S)
@@ -256,6 +259,13 @@ class LiveEvalJob:
         groups = {entry[0] for entry in self._groups.values() if entry and entry[0] is not None}
         for group in groups:
             remove_placement_group(group)
+
+
+def end_tracking(actor: Any) -> None:
+    """Runs in one of slime's training actors: its part of the W&B run is complete."""
+    from slime.observability.logging_utils import finish_tracking  # pyright: ignore[reportMissingImports]
+
+    finish_tracking(actor.args)
 
 
 def watch_steps(actor_model: Any, check: Callable[[], None]) -> None:
