@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from live_eval.engines.client import EngineRefused
 from live_eval.engines.engine import EngineState
 from live_eval.engines.requests import Generation
-from live_eval.errors import EngineError, EngineTimeout
+from live_eval.errors import EngineDied, EngineError, EngineTimeout
 
 if TYPE_CHECKING:
     from live_eval.engines.engine import Engine
     from live_eval.engines.group import GroupSettings
-    from live_eval.engines.requests import GenRequest
+    from live_eval.engines.requests import Forwarded, GenRequest
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,35 @@ class Calls:
             for call in self._split(requests):
                 group.create_task(self._one(call, done, lost, on_done))
         return done, lost
+
+    async def forward(
+        self, method: str, path: str, *, body: bytes, content_type: str, timeout_s: float
+    ) -> Forwarded | None:
+        """One engine's answer to one HTTP request, unchanged; None after abort().
+
+        Sent at once: whoever asks bounds how much is in flight. EngineError: it is lost with its engine.
+        """
+        pinned = [engine for engine in self._engines if engine.state is EngineState.PINNED]
+        if self._stopped:
+            return None
+        if not pinned:
+            raise EngineDied(self.last_loss or "no engine holds the target")
+        engine = min(pinned, key=lambda engine: self._running[engine.name])
+        life = engine.life
+        self._running[engine.name] += 1
+        try:
+            request = engine.client.forward(
+                method, path, body=body, content_type=content_type, timeout_s=timeout_s
+            )
+            return await engine.while_alive(request)
+        except EngineError as error:
+            self.last_loss = str(error)
+            engine.quarantine(error, life=life)
+            raise
+        finally:
+            self._running[engine.name] -= 1
+            async with self._turn:
+                self._turn.notify_all()
 
     async def abort(self) -> None:
         """Send nothing more and end what runs; an engine that does not give it up is quarantined."""
