@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import httpx
 
-from live_eval.engines.requests import FinishReason, Generation
+from live_eval.engines.requests import FinishReason, Forwarded, Generation
 from live_eval.errors import EngineDied, EngineError, EngineTimeout, LoadFailed
 
 if TYPE_CHECKING:
@@ -159,6 +159,25 @@ class SGLangClient:
             return [_logprobs(ids, answer["meta_info"]["input_token_logprobs"]) for ids, answer in found]
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"{self._who()} sent no log-probs: {_short(json.dumps(answers))}") from error
+
+    async def forward(
+        self, method: str, path: str, *, body: bytes, content_type: str, timeout_s: float
+    ) -> Forwarded:
+        """The server's answer to any request, whatever its status; sent once."""
+        headers = {"content-type": content_type} if content_type else {}
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._http.request(method, path, content=body, headers=headers)
+        except TimeoutError as error:
+            raise EngineTimeout(f"{self._who()} did not answer {path} in {timeout_s:.1f} s") from error
+        except httpx.TransportError as error:
+            raise EngineDied(f"{self._who()} is gone during {path}: {error!r}") from error
+        return Forwarded(
+            status=response.status_code,
+            content_type=response.headers.get("content-type", "application/octet-stream"),
+            body=response.content,
+            engine=self.name,
+        )
 
     async def abort_all(self, *, timeout_s: float = 10.0) -> None:
         """End every request that has arrived at the server; it answers them with what they have."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from live_eval.engines.engine import Engine
     from live_eval.engines.group import EngineGroup
     from live_eval.engines.pin import EnginePin, PinTarget
-    from live_eval.engines.requests import Generation, GenRequest
+    from live_eval.engines.requests import Forwarded, Generation, GenRequest
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +129,21 @@ class Lease:
         order = {request.request_id: number for number, request in enumerate(requests)}
         return sorted(done, key=lambda generation: order[generation.request_id])
 
+    async def forward(self, method: str, path: str, *, body: bytes, content_type: str) -> Forwarded | None:
+        """Hand one HTTP request to an engine that holds the target; None after abort().
+
+        EngineError: it is lost with its engine; repin() and send it again.
+        """
+        self._check_open()
+        self._need_target()
+        return await self._calls.forward(
+            method,
+            path,
+            body=body,
+            content_type=content_type,
+            timeout_s=self._group.settings.request_timeout_s,
+        )
+
     async def check_after(self) -> None:
         """Prove that every engine of the lease still holds the target; PinMismatch if one does not.
 
@@ -216,6 +231,7 @@ class Lease:
         before = engine.held
         if before is None:
             return EngineDied(f"engine {engine.name} was lost before the load")
+        self._group.load_began(engine, target.label)
         try:
             return await engine.while_alive(
                 self._group.pinner.pin(engine.client, target, before=before, flavour=engine.flavour)

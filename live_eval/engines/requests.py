@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from live_eval.errors import EngineDied
@@ -55,6 +55,16 @@ class Generation:
     output_ids: tuple[int, ...] = ()
     detail: str = ""
     """The engine's own words where it refused or aborted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwarded:
+    """An engine's answer to a request that was handed on as it was."""
+
+    status: int
+    content_type: str
+    body: bytes = field(repr=False)
+    engine: str
 
 
 class RequestsLost(EngineDied):
