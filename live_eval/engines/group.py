@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +43,8 @@ class GroupSettings:
     max_prompts_per_call: int = 32
     """Prompts in one call are 3 to 6 times faster than one by one."""
     max_calls_per_engine: int = 2
-    """The second call fills the batch while the first waits for its longest answer."""
+    """Full calls at a time, or as many prompts in smaller ones. The second call fills the batch while the
+    first waits for its longest answer."""
     allowed_absent: tuple[str, ...] = ()
     """Shell patterns of tensors that a version need not have, for example `model.mtp.*`."""
 
@@ -60,8 +61,12 @@ class EngineGroup:
         book: FingerprintBook | None = None,
         settings: GroupSettings | None = None,
         on_state: StateListener | None = None,
+        on_load: Callable[[str, str], None] | None = None,
     ) -> None:
-        """`work_dir` gets the blank weights, `log_dir` (default: the same) one log per launched engine."""
+        """`work_dir` gets the blank weights, `log_dir` (default: the same) one log per launched engine.
+
+        `on_load` is told the engine's name and the target's label as each load begins.
+        """
         if not specs:
             raise ConfigError("an engine group needs at least one engine")
         if len({spec.name for spec in specs}) != len(specs):
@@ -74,6 +79,7 @@ class EngineGroup:
         self._work_dir = work_dir
         self._book = book if book is not None else FingerprintBook()
         self._on_state = on_state
+        self._on_load = on_load
         self._pinner: Pinner | None = None
         self._changed = asyncio.Event()
         self._exclusive = asyncio.Lock()
@@ -132,6 +138,11 @@ class EngineGroup:
         await self._exclusive.acquire()
         logger.debug("engines leased to %s", owner)
         return Lease(self, owner=owner, on_release=self._exclusive.release)
+
+    def load_began(self, engine: Engine, label: str) -> None:
+        """A lease begins to load an engine; the engine's next state says how that went."""
+        if self._on_load is not None:
+            self._on_load(engine.name, label)
 
     async def _probe(self, client: SGLangClient) -> Vector:
         return await self.pinner.fingerprint(client)
