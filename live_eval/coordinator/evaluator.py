@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from live_eval.evaluation.datasets import EvalSet
     from live_eval.evaluation.job import JobOutcomeDetail, Progress, RunLimits
     from live_eval.evaluation.rewards import Grader
+    from live_eval.evaluation.run import MakeRun, Run
     from live_eval.scheduling.actions import RunEvaluation, RunJob
     from live_eval.store.store import VersionStore
     from live_eval.targets import Target
@@ -80,7 +81,9 @@ class Evaluator:
         graders: Mapping[str, Grader],
         samples_dir: Path,
         limits: RunLimits,
+        make_run: MakeRun | None = None,
     ) -> None:
+        """`make_run`: None for live-eval's own runner."""
         self._group = group
         self._store = store
         self._eval_sets = eval_sets
@@ -89,7 +92,8 @@ class Evaluator:
         self._limits = limits
         self._stops: dict[str, EndReason] = {}
         """Jobs to be stopped in the run that is handed out, whether it has begun or not."""
-        self._current: tuple[str, JobRun] | None = None
+        self._make_run: MakeRun = make_run or JobRun
+        self._current: tuple[str, Run] | None = None
         self._weights = ""
         """Names what was pinned last."""
 
@@ -173,7 +177,7 @@ class Evaluator:
             earlier=tuple(self._sample_path(job, attempt) for attempt in range(1, job.attempt)),
             weights=self._weights,
         )
-        run = JobRun(
+        run = self._make_run(
             spec,
             self._eval_sets[job.dataset],
             lease,
