@@ -59,6 +59,7 @@ from protocol.messages import (
 
 if TYPE_CHECKING:
     from live_eval.evaluation.rewards import Grader
+    from live_eval.evaluation.run import Runs
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +72,10 @@ FINGERPRINTS = "fingerprint/"
 class Service:
     """One service over one run directory."""
 
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(self, config: ServiceConfig, *, runs: Runs | None = None) -> None:
+        """`runs`: another runner than live-eval's own."""
         self._config = config
+        self._runs = runs
         self._run_dir = RunDir(config.run_dir)
         self._subscribers: set[Connection] = set()
         self._coordinator: Coordinator | None = None
@@ -109,6 +112,8 @@ class Service:
             )
         )
         graders = await self._graders(stack)
+        if self._runs is not None:
+            await stack.enter_async_context(self._runs)
         pump = self._start_sinks(stack, ledger)
         group = await self._start_engines(stack, ledger)
 
@@ -130,6 +135,7 @@ class Service:
             graders=graders,
             samples_dir=run_dir.samples,
             limits=config.limits,
+            make_run=self._runs.make if self._runs is not None else None,
         )
         return Coordinator(
             scheduler=Scheduler(config.scheduler),
@@ -285,7 +291,7 @@ def _vector(value: object) -> tuple[float, ...]:
     return tuple(float(number) for number in value)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], *, runs: Runs | None = None) -> int:
     """Run the service of a configuration file; 0 when all was evaluated, 2 for a known error."""
     logging.basicConfig(
         level=os.environ.get("LIVE_EVAL_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
@@ -293,7 +299,7 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     end_with_parent()
     try:
-        asyncio.run(Service(ServiceConfig.load(Path(arguments[0]))).run())
+        asyncio.run(Service(ServiceConfig.load(Path(arguments[0])), runs=runs).run())
     except LiveEvalError as error:
         logger.error("%s", error)
         return 2
