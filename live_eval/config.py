@@ -5,7 +5,7 @@ It puts the parts' own settings together and knows nothing of what they mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import msgspec
 
 from live_eval.errors import ConfigError
 from live_eval.evaluation.datasets import EvalSetConfig  # noqa: TC001
-from live_eval.evaluation.job import RunLimits
+from live_eval.evaluation.job import RunLimits, job_timeout_of
 from live_eval.results.wandb_sink import WandbConfig  # noqa: TC001
 from live_eval.scheduling.config import SchedulerConfig  # noqa: TC001
 
@@ -129,6 +129,18 @@ class ServiceConfig:
         names = tuple(dataset.name for dataset in self.datasets)
         if names != self.scheduler.datasets:
             raise ConfigError(f"datasets are {names}, but the scheduler has {self.scheduler.datasets}")
+
+    @property
+    def schedule(self) -> SchedulerConfig:
+        """The scheduler's settings with what the datasets say of themselves: order, cycle, time limits."""
+        ordered = sorted(self.datasets, key=lambda dataset: -dataset.priority)
+        limits = {dataset.name: job_timeout_of(dataset, self.limits) for dataset in ordered}
+        return replace(
+            self.scheduler,
+            datasets=tuple(dataset.name for dataset in ordered),
+            eval_every={each.name: each.eval_every for each in ordered if each.eval_every > 1},
+            job_timeouts={name: limit for name, limit in limits.items() if limit is not None},
+        )
 
     def save(self, path: Path) -> None:
         """Write the resolved configuration, indented for people."""

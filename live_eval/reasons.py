@@ -51,6 +51,8 @@ class EndReason(StrEnum):
     """failed because no sample could be scored."""
     LOW_COVERAGE = "low_coverage"
     """failed because too few of the expected samples could be scored; the score is withheld."""
+    EARLY_STOP = "early_stop"
+    """succeeded with enough scored samples, though its time limit or the dataset's early stop ended it."""
     VERSION_GONE = "version_gone"
     SERVICE_RESTARTED = "service_restarted"
     """Not an end: the run was cut by a restart of the service, and the job is run again."""

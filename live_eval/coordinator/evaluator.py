@@ -25,7 +25,7 @@ from live_eval.errors import (
     PinMismatch,
     StoreError,
 )
-from live_eval.evaluation.job import JobSpec, sample_file
+from live_eval.evaluation.job import JobSpec, limits_of, sample_file
 from live_eval.evaluation.runner import JobRun
 from live_eval.reasons import EndReason
 from live_eval.store.checkpoint import check_complete
@@ -182,7 +182,7 @@ class Evaluator:
             self._eval_sets[job.dataset],
             lease,
             grader=self._graders[job.dataset],
-            limits=self._limits,
+            limits=limits_of(self._eval_sets[job.dataset].config, self._limits),
             on_progress=lambda progress: reports.job_progress(job, progress),
         )
         reports.job_started(job)

@@ -53,6 +53,9 @@ class Calls:
         self._engines = engines
         self._settings = settings
         self._running: Counter[str] = Counter()
+        """Calls, by engine."""
+        self._prompts: Counter[str] = Counter()
+        """Prompts of those calls, by engine."""
         self._turn = asyncio.Condition()
         self._stopped = True
 
@@ -136,7 +139,7 @@ class Calls:
     async def _one(
         self, call: Sequence[GenRequest], done: list[Generation], lost: list[str], on_done: OnDone | None
     ) -> None:
-        engine = await self._take()
+        engine = await self._take(len(call))
         if engine is None:
             if self._stopped:
                 done += [_not_sent(request) for request in call]
@@ -157,19 +160,22 @@ class Calls:
                 on_done(answers)
         finally:
             self._running[engine.name] -= 1
+            self._prompts[engine.name] -= len(call)
             async with self._turn:
                 self._turn.notify_all()
 
-    async def _take(self) -> Engine | None:
+    async def _take(self, num_prompts: int) -> Engine | None:
         """The least busy pinned engine with room for a call, waited for; None if there will be none."""
+        room = self._settings.max_calls_per_engine * self._settings.max_prompts_per_call
         async with self._turn:
             while not self._stopped:
                 pinned = [engine for engine in self._engines if engine.state is EngineState.PINNED]
                 if not pinned:
                     return None
-                engine = min(pinned, key=lambda engine: self._running[engine.name])
-                if self._running[engine.name] < self._settings.max_calls_per_engine:
+                engine = min(pinned, key=lambda engine: self._prompts[engine.name])
+                if self._prompts[engine.name] + num_prompts <= room:
                     self._running[engine.name] += 1
+                    self._prompts[engine.name] += num_prompts
                     return engine
                 # Every engine is at its limit, so a call will end and notify.
                 await self._turn.wait()

@@ -30,8 +30,9 @@ class StopSignal:
         return self.ending is not None
 
     def end(self, status: JobStatus, reason: EndReason, detail: str = "") -> None:
-        """End the run; does nothing if it is ending already."""
-        if self.ending is None:
+        """End the run. The first ending stays, unless it is a success and the new one a failure."""
+        succeeded = self.ending is not None and self.ending.status is JobStatus.SUCCEEDED
+        if self.ending is None or (succeeded and status is JobStatus.FAILED):
             self.ending = Ending(status=status, reason=reason, detail=detail)
             self._event.set()
 

@@ -6,7 +6,7 @@ job had scored is kept apart as `partial`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -15,8 +15,13 @@ from live_eval.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from live_eval.evaluation.set_config import EvalSetConfig
     from live_eval.reasons import EndReason, JobStatus
     from live_eval.targets import Target
+
+
+LATE_S = 90.0
+"""Between the end of a run by its own time limit and the end of its proof and its files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +65,33 @@ class RunLimits:
                 f"chunk_size {self.chunk_size}, num_in_flight {self.num_in_flight}, max_engine_retries "
                 f"{self.max_engine_retries}: the first two must be 1 or more, the last 0 or more"
             )
+
+
+def limits_of(config: EvalSetConfig, limits: RunLimits) -> RunLimits:
+    """The service's limits under the dataset's own.
+
+    A dataset with an early stop is asked sample by sample, since a call of many answers only when the
+    last of them is there.
+    """
+    in_flight = config.concurrency or limits.chunk_size * limits.num_in_flight
+    chunk = 1 if config.early_stop_remaining is not None else min(limits.chunk_size, in_flight)
+    if config.concurrency is None and chunk == limits.chunk_size:
+        num_calls = limits.num_in_flight
+    else:
+        num_calls = max(1, in_flight // chunk)
+    timeout_s = limits.timeout_s if config.timeout_s is None else config.timeout_s
+    return replace(limits, chunk_size=chunk, num_in_flight=num_calls, timeout_s=timeout_s)
+
+
+def job_timeout_of(config: EvalSetConfig, limits: RunLimits) -> float | None:
+    """After how long whoever supervises a job of this dataset gives it up; None: as for every job.
+
+    Where the run itself ends at its time limit, and may have enough for a score, it gets the time for that.
+    """
+    if config.timeout_s is None and config.min_samples is None:
+        return None
+    timeout_s = limits_of(config, limits).timeout_s
+    return None if timeout_s is None else timeout_s + limits.abort_timeout_s + limits.grace_s + LATE_S
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

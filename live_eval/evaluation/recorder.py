@@ -6,6 +6,7 @@ Invariant: each expected sample is recorded exactly once, in its final state.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ class Recorder:
         *,
         stop: StopSignal,
         on_progress: Callable[[Progress], None] | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`expected` holds every sample as it is to be recorded if nothing comes of it (aborted)."""
         self._path = path
@@ -41,6 +43,9 @@ class Recorder:
         self._num_expected = len(self._open)
         self._step = max(1, self._num_expected // _PROGRESS_STEPS)
         self._num_done = 0
+        self._clock = clock
+        self.last_at = clock()
+        """When a sample was recorded last, by the clock."""
         self._num_scored = 0
         self._reward_sum = 0.0
         self._log: SampleLog | None = None
@@ -55,10 +60,21 @@ class Recorder:
             self._log = SampleLog(self._path, taken_up)
         except OSError as error:
             self._disk_failed(error)
+        self.last_at = self._clock()
         for sample in taken_up:
             del self._open[sample.row_id, sample.sample]
             self._keep(sample)
         self._tell()
+
+    @property
+    def num_open(self) -> int:
+        """Samples that are expected and not recorded yet."""
+        return len(self._open)
+
+    @property
+    def num_scored(self) -> int:
+        """Samples that have a reward."""
+        return self._num_scored
 
     def is_open(self, row_id: str, sample: int) -> bool:
         """Whether the sample is expected and not recorded yet."""
@@ -75,6 +91,7 @@ class Recorder:
     def record(self, sample: Sample) -> None:
         """Record a sample in its final state; KeyError if it is recorded already."""
         del self._open[sample.row_id, sample.sample]
+        self.last_at = self._clock()
         self._write(sample)
         self._keep(sample)
         if sample.status != "aborted" and (self._num_done % self._step == 0 or not self._open):

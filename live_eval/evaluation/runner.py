@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from live_eval.errors import EngineError
+from live_eval.errors import EngineError, PinMismatch
 from live_eval.evaluation.asking import TOO_LONG, Ask, Asker
+from live_eval.evaluation.early_end import completed, ended_early, until_idle
 from live_eval.evaluation.ending import Ending, StopSignal
 from live_eval.evaluation.grading import Grading
 from live_eval.evaluation.job import JobOutcomeDetail, JobSpec, Progress, RunLimits, SampleCounts
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 _UNTRUSTED = (EndReason.MIXED_VERSION, EndReason.PIN_MISMATCH)
 """Endings after which nobody knows what the scored samples were generated on."""
+
+CHECK_TIMEOUT_S = 60.0
+"""For the proof after an early end."""
 
 _TIME_OUTS = (EndReason.JOB_TIMEOUT, EndReason.DRAIN_TIMEOUT)
 
@@ -72,6 +76,7 @@ class JobRun:
         self._clock = clock
         self._started_at = 0.0
         self._source_aborted = False
+        self._timed_out = False
         self._stop = StopSignal()
         self._task: asyncio.Task[JobOutcomeDetail] | None = None
         self._outcome: JobOutcomeDetail | None = None
@@ -143,17 +148,46 @@ class JobRun:
 
     async def _supervise(self, work: asyncio.Task[None]) -> None:
         stopped = asyncio.create_task(self._stop.wait(), name=f"stop of {self._spec.job_id}")
+        idle = asyncio.create_task(until_idle(self._eval_set.config, self._recorder))
         try:
             await asyncio.wait(
-                {work, stopped}, timeout=self._limits.timeout_s, return_when=asyncio.FIRST_COMPLETED
+                {work, stopped, idle}, timeout=self._limits.timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
+            words = idle.result() if idle.done() else ""
         finally:
             stopped.cancel()
+            idle.cancel()
         if not work.done():
-            self.cancel(EndReason.JOB_TIMEOUT, f"not done after {self._limits.timeout_s} s")
+            self._end_early(words)
             await self._halt(work)
+            await self._check_early()
         if not work.cancelled():
             await work
+
+    def _end_early(self, words: str) -> None:
+        """End the run, if nobody has: as early where what it has may be enough, else as timed out."""
+        self._timed_out = not words
+        words = words or f"not done after {self._limits.timeout_s} s"
+        if self._timed_out and self._eval_set.config.min_samples is None:
+            self.cancel(EndReason.JOB_TIMEOUT, words)
+        else:
+            self._stop.end(JobStatus.SUCCEEDED, EndReason.EARLY_STOP, words)
+
+    @property
+    def _ended_early(self) -> bool:
+        return self._stop.ending is not None and self._stop.ending.status is JobStatus.SUCCEEDED
+
+    async def _check_early(self) -> None:
+        """A run that may succeed early proves what one that asked for everything proves."""
+        if not self._ended_early:
+            return
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                await self._source.check_after()
+        except PinMismatch as mismatch:
+            self._stop.fail(EndReason.PIN_MISMATCH, f"after an early end: {mismatch}")
+        except (EngineError, TimeoutError) as error:
+            self._stop.fail(EndReason.ENGINE_FAILED, f"the engines could not be checked afterwards: {error}")
 
     async def _halt(self, work: asyncio.Task[None]) -> None:
         # Abort first: calls in flight then end by themselves, with what they have, and no loop sends
@@ -192,7 +226,8 @@ class JobRun:
                     draft = self._recorder.draft(row.row_id, sample)
                     self._recorder.record(replace(draft, status="errored", error=too_long))
                     continue
-                sampling = config.sampling.for_sample(f"{config.name}\n{row.row_id}\n{sample}")
+                identity = f"{config.name}\n{row.row_id}\n{sample}"
+                sampling = config.sampling.for_sample(identity, sample=sample)
                 name = f"{self._spec.job_id}@{self._spec.attempt}/{row.row_id}/{sample}"
                 asks.append(Ask(row=row, sample=sample, name=name, sampling=sampling))
         return asks
@@ -222,12 +257,20 @@ class JobRun:
 
     # --- the end ------------------------------------------------------------------------
 
+    def _ending(self, counts: SampleCounts) -> Ending:
+        config, first_error, ending = self._eval_set.config, self._recorder.first_error, self._stop.ending
+        if ending is None:
+            return completed(config, counts, first_error)
+        if self._ended_early:
+            return ended_early(config, counts, first_error, early=ending, timed_out=self._timed_out)
+        return ending
+
     def _conclude(self, asker: Asker) -> JobOutcomeDetail:
         config = self._eval_set.config
         samples = self._recorder.samples
         counts = count_samples(samples, n_expected=self._eval_set.num_expected)
         metrics = with_data(compute_metrics(samples, n=config.n, pass_threshold=config.pass_threshold))
-        ending = self._stop.ending or _completed(counts, config.min_coverage, self._recorder.first_error)
+        ending = self._ending(counts)
         succeeded = ending.status == JobStatus.SUCCEEDED
         return JobOutcomeDetail(
             job_id=self._spec.job_id,
@@ -256,18 +299,3 @@ def _labels(samples: list[Sample]) -> set[str]:
 async def _work(asker: Asker, grading: Grading) -> None:
     async with grading:
         await asker.run()
-
-
-def _completed(counts: SampleCounts, min_coverage: float, first_error: str) -> Ending:
-    unscored = counts.n_expected - counts.n_scored
-    detail = f"{unscored} of {counts.n_expected} samples have no score" if unscored else ""
-    if first_error:
-        detail += f"; first error: {first_error}"
-    if counts.coverage is None or counts.n_scored == 0:
-        return Ending(
-            status=JobStatus.FAILED, reason=EndReason.NO_DATA, detail=detail or "the dataset has no rows"
-        )
-    if counts.coverage < min_coverage:
-        detail = f"{detail}; coverage {counts.coverage:.3f} is below min_coverage {min_coverage}"
-        return Ending(status=JobStatus.FAILED, reason=EndReason.LOW_COVERAGE, detail=detail)
-    return Ending(status=JobStatus.SUCCEEDED, reason=EndReason.COMPLETED, detail=detail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from live_eval.errors import ConfigError
@@ -17,6 +17,11 @@ class SchedulerConfig:
 
     datasets: tuple[str, ...]
     """Names of the eval sets; each evaluation of a version has one job per name."""
+    eval_every: dict[str, int] = field(default_factory=dict)
+    """Datasets that are not evaluated every time: on each so manyth due version, and on the first, the last
+    and each that somebody asks for. Checkpoints are evaluated on all."""
+    job_timeouts: dict[str, float] = field(default_factory=dict)
+    """Instead of `job_timeout_s`, for jobs of these datasets."""
     on_update: OnUpdate = "finish"
     interval: int | None = None
     """A version is due every this many rollouts; None: every version is due."""
@@ -42,6 +47,12 @@ class SchedulerConfig:
             raise ConfigError("datasets is empty; name at least one eval set")
         if len(set(self.datasets)) != len(self.datasets):
             raise ConfigError(f"datasets has a name twice: {', '.join(self.datasets)}; rename one")
+        if unknown := sorted((set(self.eval_every) | set(self.job_timeouts)) - set(self.datasets)):
+            raise ConfigError(f"eval_every or job_timeouts names {', '.join(unknown)}, which is no dataset")
+        for name, every in self.eval_every.items():
+            _at_least_one(f"eval_every of {name}", every)
+        for name, timeout_s in self.job_timeouts.items():
+            _positive(f"job_timeouts of {name}", timeout_s)
         if self.interval is not None:
             _at_least_one("interval", self.interval)
         _at_least_one("queue_size", self.queue_size)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from live_eval.reasons import EndReason, JobStatus
+from live_eval.scheduling.actions import Trigger
 from live_eval.scheduling.backlog import Backlog
 from live_eval.scheduling.book import Book
+from live_eval.scheduling.cycle import DatasetCycle
 from live_eval.scheduling.jobs import Evaluation, Job, Stop
 from live_eval.scheduling.policy import CancelGuard, keeps_ended_incarnations, on_newly_due, overflow
 from live_eval.scheduling.restore import replaced
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from live_eval.scheduling.config import SchedulerConfig
     from live_eval.scheduling.due import Due
 
+_WHOLE = (Trigger.FIRST_PUSH, Trigger.ASKED, Trigger.LAST)
+"""A version that is due for one of these is evaluated on all datasets."""
+
 
 class Desk:
     """The backlog, the running evaluation, and the book of both."""
@@ -36,6 +41,7 @@ class Desk:
         self._backlog = Backlog()
         self._guard = CancelGuard(max_consecutive_cancels=config.max_consecutive_cancels)
         self._newest_due = 0
+        self._cycle = DatasetCycle(config.datasets, config.eval_every, config.on_update)
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -56,7 +62,8 @@ class Desk:
 
     def admit(self, target: PolicyTarget, due: Due, now: float, actions: list[Action]) -> None:
         """Make the evaluation of a due version and let the policy place it."""
-        evaluation = self.book.make(target, due, self._config.datasets, actions)
+        evaluation = self.book.make(target, due, self._turn(due), actions)
+        self._cycle.made(evaluation)
         verdict = on_newly_due(
             self._config.on_update,
             target.policy_version,
@@ -74,6 +81,17 @@ class Desk:
         self._backlog.add(evaluation)
         if verdict.cancel_running:
             self._stop_current(EndReason.NEWER_VERSION, now, actions)
+
+    def has_turn(self, due: Due) -> bool:
+        """Whether some dataset is to be evaluated on a due version; one with none counts as passed."""
+        if self._turn(due):
+            return True
+        self._cycle.passed()
+        return False
+
+    def _turn(self, due: Due) -> tuple[str, ...]:
+        running = None if self.current is None else self.current.evaluation
+        return self._cycle.turn(running=running, everything=due.trigger in _WHOLE)
 
     def turn_away(
         self, target: PolicyTarget, due: Due, status: JobStatus, reason: EndReason, actions: list[Action]
@@ -108,6 +126,8 @@ class Desk:
             self._newest_due = max(evaluation.policy_version or 0, self._newest_due)
             if evaluation.unfinished:
                 self._resume(evaluation, available, actions)
+            if evaluation.policy_version is not None:
+                self._cycle.made(evaluation)
             if not evaluation.unfinished:
                 self._guard.record(evaluation)
         live, policy = self._backlog.live, self._config.on_update
@@ -133,7 +153,7 @@ class Desk:
                 actions.append(retry_job(evaluation, job, EndReason.SERVICE_RESTARTED))
         if version is not None:
             # The service may have died between the first and the last job that it made.
-            self.book.complete(evaluation, self._config.datasets, actions)
+            self.book.complete(evaluation, self._cycle.turn(running=None, everything=False), actions)
         if evaluation.unfinished:
             self._backlog.add(evaluation)
         else:

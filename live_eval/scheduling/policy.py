@@ -86,5 +86,5 @@ class CancelGuard:
             return
         if evaluation.ended_with(JobStatus.CANCELLED, EndReason.NEWER_VERSION):
             self._count += 1
-        elif evaluation.ended_with(JobStatus.SUCCEEDED, EndReason.COMPLETED):
+        elif any(job.status is JobStatus.SUCCEEDED for job in evaluation.jobs):
             self._count = 0

@@ -131,7 +131,7 @@ class RunningEvaluation:
         return [*actions, *self.stop(late, stop)]
 
     def _is_late(self, job: Job, now: float) -> bool:
-        limit = self._config.job_timeout_s
+        limit = self._config.job_timeouts.get(job.dataset, self._config.job_timeout_s)
         if job.status is JobStatus.RUNNING:
             return job.started_at is not None and now - job.started_at > limit
         # A job may wait for the ones before it in the run; if none runs, the load is what takes so long.

@@ -133,6 +133,8 @@ class Scheduler:
         self._sync_is_over(version)
         is_newest = self._newest is None or version > self._newest.policy_version
         due = self._due.judge(target)
+        if due is not None and not self._desk.has_turn(due):
+            due = None
         if due is None and is_newest and self._draining_since is not None:
             due = Due(trigger=Trigger.LAST)
         if due is not None:
