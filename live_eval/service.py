@@ -3,8 +3,8 @@
     ledger, store, graders, engines, sinks, channel  ->  coordinator.run()  ->  all of it undone
 
 It decides nothing and does nothing of its own. What is built is undone in the reverse order,
-also where building it half failed. SIGTERM or SIGINT once ends all jobs and then the service;
-twice ends it at once.
+also where building it half failed. SIGTERM or SIGINT once ends all jobs and then the service, or what
+there is of it while it starts; twice ends it at once.
 
     python -m live_eval.service CONFIG.json
 """
@@ -60,6 +60,7 @@ from protocol.messages import (
 if TYPE_CHECKING:
     from live_eval.evaluation.rewards import Grader
     from live_eval.evaluation.run import Runs
+    from live_eval.http.api import HttpApi
 
 logger = logging.getLogger(__name__)
 
@@ -79,17 +80,25 @@ class Service:
         self._run_dir = RunDir(config.run_dir)
         self._subscribers: set[Connection] = set()
         self._coordinator: Coordinator | None = None
+        self._group: EngineGroup | None = None
+        self._pump: SinkPump | None = None
+        self._http: HttpApi | None = None
+        self._stopped = False
         self._engine_states: dict[str, str] = {}
 
     async def run(self) -> None:
         """Serve until training has ended and everything due is evaluated, or until told to stop."""
-        async with AsyncExitStack() as stack:
-            coordinator = await self._build(stack)
-            self._coordinator = coordinator
-            self._on_signals(coordinator)
-            logger.info("serving %s", self._run_dir.root)
-            await coordinator.run()
-            logger.info("all is evaluated")
+        self._on_signals()
+        try:
+            async with AsyncExitStack() as stack:
+                self._coordinator = coordinator = await self._build(stack)
+                logger.info("serving %s", self._run_dir.root)
+                await coordinator.run()
+                logger.info("all is evaluated")
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            logger.info("stopped while starting")
 
     # --- wiring ---------------------------------------------------------------------------
 
@@ -111,10 +120,12 @@ class Service:
                 run_dir.store, max_bytes=config.store.max_bytes, keep_newest=config.store.keep_newest
             )
         )
+        if config.http is not None:
+            self._http = await self._start_http(stack)
         graders = await self._graders(stack)
         if self._runs is not None:
             await stack.enter_async_context(self._runs)
-        pump = self._start_sinks(stack, ledger)
+        self._pump = pump = self._start_sinks(stack, ledger)
         group = await self._start_engines(stack, ledger)
 
         def announce(event: JobEvent) -> None:
@@ -138,8 +149,8 @@ class Service:
             make_run=self._runs.make if self._runs is not None else None,
         )
         return Coordinator(
-            scheduler=Scheduler(config.scheduler),
-            config=config.scheduler,
+            scheduler=Scheduler(config.schedule),
+            config=config.schedule,
             store=store,
             ledger=ledger,
             records=records,
@@ -182,19 +193,41 @@ class Service:
                 usable_timeout_s=self._config.engines.usable_timeout_s,
             ),
             on_state=self._engine_changed,
+            on_load=self._load_began,
         )
+        self._group = group
         stack.push_async_callback(group.close)
         await group.start()
         await group.wait_usable(group.settings.usable_timeout_s)
         return group
 
-    def _on_signals(self, coordinator: Coordinator) -> None:
-        loop = asyncio.get_running_loop()
+    async def _start_http(self, stack: AsyncExitStack) -> HttpApi:
+        from live_eval.http.api import HttpApi  # FastAPI and uvicorn: for those who want them
+        from live_eval.http.source import ServiceSide
+
+        side = ServiceSide(
+            config=self._config,
+            status=self._status,
+            submit=lambda path, datasets, priority: self._serving().submit_checkpoint(
+                path, datasets, priority=priority
+            ),
+            cancel=lambda job_id: self._serving().cancel(job_id),
+            engines=lambda: self._group.engines if self._group is not None else (),
+            sink_lag=lambda: self._pump.lag() if self._pump is not None else {},
+        )
+        return await stack.enter_async_context(HttpApi(side))
+
+    def _on_signals(self) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
         def stop() -> None:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            coordinator.shutdown()
+            self._stopped = True
+            if self._coordinator is not None:
+                self._coordinator.shutdown()
+            elif task is not None:
+                task.cancel()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
@@ -207,23 +240,27 @@ class Service:
             return None
         if isinstance(message, StatusRequest):
             return self._status()
-        if self._coordinator is None:
-            raise LiveEvalError("the service is starting; ask again in some seconds")
+        coordinator = self._serving()
         match message:
             case StoreChanged():
-                self._coordinator.poke()
+                coordinator.poke()
             case TrainingEnded():
-                self._coordinator.training_ended()
+                coordinator.training_ended()
             case SubmitCheckpoint():
-                job_ids = self._coordinator.submit_checkpoint(
+                job_ids = coordinator.submit_checkpoint(
                     message.path, message.datasets, priority=message.priority
                 )
                 return JobsAccepted(job_ids=job_ids)
             case CancelJob():
-                self._coordinator.cancel(message.job_id)
+                coordinator.cancel(message.job_id)
             case _:
                 raise UnknownMessage(f"{type(message).__name__} is no message to a service")
         return None
+
+    def _serving(self) -> Coordinator:
+        if self._coordinator is None:
+            raise LiveEvalError("the service is starting; ask again in some seconds")
+        return self._coordinator
 
     def _status(self) -> ServiceStatus:
         if self._coordinator is None:
@@ -240,9 +277,17 @@ class Service:
 
     def _engine_changed(self, name: str, state: str, detail: str) -> None:
         self._engine_states[name] = str(state)
+        if self._http is not None:
+            self._http.engine_event(name, str(state), detail)
         self._tell(EngineEvent(engine=name, state=str(state), detail=detail[:1000]))
 
+    def _load_began(self, name: str, label: str) -> None:
+        if self._http is not None:
+            self._http.load_began(name, label)
+
     def _tell(self, event: JobEvent | EngineEvent) -> None:
+        if self._http is not None and isinstance(event, JobEvent):
+            self._http.job_event(event)
         try:
             self._subscribers = {each for each in self._subscribers if each.push(event)}
         except ProtocolError:  # a name that no message can carry must not end the service
@@ -303,6 +348,10 @@ def main(arguments: list[str], *, runs: Runs | None = None) -> int:
     except LiveEvalError as error:
         logger.error("%s", error)
         return 2
+    except KeyboardInterrupt:
+        logger.warning("ended at once by a second signal; what ran is taken up at the next start")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)  # the status that a shell expects, without a traceback
     return 0
 
 

@@ -108,6 +108,8 @@ class Bench:
         """The receiver's and the service's at once."""
         self.ledger = BrokenLedger.open(root / "ledger.sqlite", run_id="run")
         self.events: list[JobEvent] = []
+        self.listener: Callable[[JobEvent], None] | None = None
+        """Told of each event too."""
         self.samples = root / "samples"
         self._eval_sets = {name: eval_set(name, num_rows) for name in self.config.datasets}
 
@@ -132,12 +134,17 @@ class Bench:
             records=JobRecords(
                 self.ledger,
                 num_expected={name: each.num_expected for name, each in self._eval_sets.items()},
-                announce=self.events.append,
+                announce=self._announce,
                 digest_of=lambda version: self.store.get(version).digest,
             ),
             evaluator=self.evaluator(),
             end_timeout_s=1.0,
         )
+
+    def _announce(self, event: JobEvent) -> None:
+        self.events.append(event)
+        if self.listener is not None:
+            self.listener(event)
 
     def evaluator(self) -> Evaluator:
         """Of the fake group."""

@@ -51,7 +51,16 @@ MAY_IMPORT = {
     **{part: {"protocol", "live_eval.store"} | LEAVES for part in MIDDLE},
     "live_eval.coordinator": {"protocol", "live_eval.store", "live_eval.config"} | MIDDLE | LEAVES,
     "live_eval.config": {"protocol", "live_eval.store"} | MIDDLE | LEAVES,
-    "live_eval.service": {"protocol", "live_eval.store", "live_eval.coordinator", "live_eval.config"}
+    "live_eval.http": {"protocol", "live_eval.store", "live_eval.coordinator", "live_eval.config"}
+    | MIDDLE
+    | LEAVES,
+    "live_eval.service": {
+        "protocol",
+        "live_eval.store",
+        "live_eval.coordinator",
+        "live_eval.config",
+        "live_eval.http",
+    }
     | MIDDLE
     | LEAVES,
     "live_eval.demo": {"protocol", "live_eval.store", "live_eval.publisher"} | TOP | MIDDLE | LEAVES,
