@@ -28,6 +28,7 @@ from slime_patch.result_feed import News
 from slime_patch.reward import ARGUMENTS_ENV, write_arguments
 from slime_patch.service_child import ServiceChild
 from slime_patch.service_plan import ServicePlan, prepared_file, service_config, store_bytes
+from slime_patch.slime_eval.plan import LOG_ENV, PLAN_ENV
 
 logger = logging.getLogger(__name__)
 
@@ -206,10 +207,16 @@ def _prepare(plan: ServicePlan, run_dir: RunDir, tools: Callable[[Path], tuple])
         rows = prepare(dataset, target, tokenizer=tokenizer, dataset_class=dataset_class)
         logger.info("dataset %s: %d rows in %s", dataset.name, rows, target)
     write_arguments(_arguments_file(run_dir), plan.slime_arguments, plan.settings.datasets)
+    if plan.slime_eval is not None:
+        plan.slime_eval.write(_eval_file(run_dir))
 
 
 def _arguments_file(run_dir: RunDir) -> Path:
     return run_dir.data / "slime_arguments.json"
+
+
+def _eval_file(run_dir: RunDir) -> Path:
+    return run_dir.data / "slime_eval.json"
 
 
 def _environment(plan: ServicePlan, run_dir: RunDir) -> dict[str, str]:
@@ -221,6 +228,9 @@ def _environment(plan: ServicePlan, run_dir: RunDir) -> dict[str, str]:
         import ray
 
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in ray.get_gpu_ids())
+    if plan.slime_eval is not None:
+        environment[PLAN_ENV] = str(_eval_file(run_dir))
+        environment[LOG_ENV] = str(run_dir.logs / "slime_eval.log")
     if plan.settings.wandb is not None:
         environment |= plan.settings.wandb.environment
     return environment
