@@ -27,6 +27,7 @@ from slime_patch.reward import simple_arguments
 from slime_patch.rollouts import Schedule, SyncCounter
 from slime_patch.service_plan import ServicePlan
 from slime_patch.settings import DEFAULT_DIR, Settings
+from slime_patch.slime_eval.plan import slime_eval_plan
 from slime_patch.tap_plan import TAP_ATTRIBUTE, TapPlan
 from slime_patch.trainer_run import TrainerRun
 
@@ -98,6 +99,7 @@ class LiveEvalJob:
             run_dir=self.settings.output_dir or _new_dir(),
             slime_arguments=simple_arguments(args),
             wandb_group=_wandb_group(),
+            slime_eval=slime_eval_plan(args, self.settings.engines) if self.settings.by_slime else None,
         )
         options = self.place.actor_options(self.settings.engines.num_gpus)
         self.service = (
