@@ -36,14 +36,9 @@ def prepare(
             f"dataset {plan.name!r}: nothing is left of {plan.path}; look at the slice in its path and at "
             "--eval-max-prompt-len"
         )
-    for number, sample in enumerate(samples):
-        if not isinstance(sample.prompt, str):
-            raise DatasetError(
-                f"dataset {plan.name!r}, row {number}: the prompt is a {type(sample.prompt).__name__}; "
-                "chats need "
-                "--apply-chat-template"
-            )
-    _check_tokens(plan, samples[0].prompt, tokenizer)
+    if not plan.by_slime:  # slime's own function tokenizes, and knows chats and images
+        _check_prompts(plan, samples)
+        _check_tokens(plan, samples[0].prompt, tokenizer)
     rows = (_row(number, sample, plan) for number, sample in enumerate(samples))
     target.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
     return len(samples)
@@ -73,6 +68,15 @@ def _read(plan: DatasetPlan, tokenizer: Tokenizer, dataset_class: Callable[..., 
     return list(dataset.samples)
 
 
+def _check_prompts(plan: DatasetPlan, samples: list[Any]) -> None:
+    for number, sample in enumerate(samples):
+        if not isinstance(sample.prompt, str):
+            raise DatasetError(
+                f"dataset {plan.name!r}, row {number}: the prompt is a {type(sample.prompt).__name__}; "
+                "chats need --apply-chat-template"
+            )
+
+
 def _check_tokens(plan: DatasetPlan, prompt: str, tokenizer: Tokenizer) -> None:
     """slime sends a prompt's tokens without special ones; the engine gets text and would add them."""
     if tokenizer.encode(prompt) != tokenizer.encode(prompt, add_special_tokens=False):
@@ -85,7 +89,8 @@ def _check_tokens(plan: DatasetPlan, prompt: str, tokenizer: Tokenizer) -> None:
 
 def _row(number: int, sample: Any, plan: DatasetPlan) -> str:
     metadata = {**(sample.metadata or {}), **plan.metadata_overrides}
-    row = {"id": number, "prompt": sample.prompt, "label": sample.label, "metadata": metadata}
+    prompt = sample.prompt if isinstance(sample.prompt, str) else json.dumps(sample.prompt, default=str)
+    row = {"id": number, "prompt": prompt, "label": sample.label, "metadata": metadata}
     return json.dumps(row, ensure_ascii=False, default=_plain)
 
 

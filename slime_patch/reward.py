@@ -60,7 +60,7 @@ def _arguments() -> tuple[Namespace, dict[str, dict[str, Any]]]:
 
 def simple_arguments(args: Namespace) -> dict[str, Any]:
     """slime's arguments that are JSON values, without secrets: what reward functions may read."""
-    return {name: value for name, value in vars(args).items() if name not in _SECRETS and _is_simple(value)}
+    return {name: value for name, value in vars(args).items() if name not in _SECRETS and is_simple(value)}
 
 
 def write_arguments(path: Path, arguments: dict[str, Any], plans: Iterable[DatasetPlan]) -> None:
@@ -70,9 +70,10 @@ def write_arguments(path: Path, arguments: dict[str, Any], plans: Iterable[Datas
     path.chmod(0o600)
 
 
-def _is_simple(value: Any) -> bool:
+def is_simple(value: Any) -> bool:
+    """Whether JSON can carry it."""
     if isinstance(value, list | tuple):
-        return all(map(_is_simple, value))
+        return all(map(is_simple, value))
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_simple(part) for key, part in value.items())
+        return all(isinstance(key, str) and is_simple(part) for key, part in value.items())
     return isinstance(value, _SIMPLE)

@@ -13,6 +13,7 @@ from live_eval.scheduling.config import SchedulerConfig
 
 if TYPE_CHECKING:
     from slime_patch.settings import Settings
+    from slime_patch.slime_eval.plan import SlimeEvalPlan
 
 SPARE_VERSIONS = 4
 """Beyond the versions that are kept: one arrives, one is evaluated, two wait."""
@@ -36,6 +37,8 @@ class ServicePlan:
     """slime's arguments that reward functions may read."""
     wandb_group: str | None = None
     """The trainer's group, with the suffix that slime gave it."""
+    slime_eval: SlimeEvalPlan | None = None
+    """Where slime's own eval function evaluates."""
 
 
 def store_bytes(settings: Settings, model_bytes: int) -> int:

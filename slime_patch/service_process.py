@@ -12,19 +12,31 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run the service of the configuration file."""
+    """Run the service of the configuration file, with slime's eval function where a plan names it."""
     parent, config = int(arguments[0]), arguments[1]
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if not die_with(parent):
         return 1
     from live_eval import service
+    from slime_patch.slime_eval.plan import PLAN_ENV
 
-    return service.main([config])
+    plan = os.environ.get(PLAN_ENV)
+    if plan is None:
+        return service.main([config])
+    from slime_patch.slime_eval.run import SlimeRuns
+
+    return service.main([config], runs=SlimeRuns(Path(plan)))
+
+
+def die_with(parent: int) -> bool:
+    """Let the kernel kill this process when `parent` ends; False if it has ended already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent  # it may have died before the line above
 
 
 if __name__ == "__main__":

@@ -155,6 +155,11 @@ def _refuse_lonely_flags(argv: Sequence[str]) -> None:
 
 
 def _refuse_unsupported(args: Namespace) -> None:
+    if args.eval_runner == "slime" and getattr(args, "sglang_config", None):
+        raise ConfigError(
+            "--eval-runner slime knows the eval engines only, and not the models of --sglang-config by "
+            "their names: use --eval-runner live-eval, or leave --sglang-config out"
+        )
     if args.eval_wandb_run == "attach" and wandb_settings(args) is None:
         raise ConfigError(
             "--eval-wandb-run attach writes to the trainer's W&B run: give --use-wandb, or leave it out"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 from live_eval.evaluation.source import SampleSource
 
 if TYPE_CHECKING:
-    from live_eval.engines.requests import Forwarded
     from live_eval.evaluation.datasets import EvalSet
     from live_eval.evaluation.job import JobOutcomeDetail, JobSpec, Progress, RunLimits
     from live_eval.evaluation.rewards import Grader
@@ -28,10 +27,34 @@ class Run(Protocol):
         ...
 
 
+class Answer(Protocol):
+    """What an engine answered to a request of the runner's own."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """Of HTTP."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """Unchanged."""
+        ...
+
+    @property
+    def engine(self) -> str:
+        """Which engine answered."""
+        ...
+
+
 class PinnedEngines(SampleSource, Protocol):
     """A lease's engines, for a runner that has requests of its own."""
 
-    async def forward(self, method: str, path: str, *, body: bytes, content_type: str) -> Forwarded | None:
+    async def forward(self, method: str, path: str, *, body: bytes, content_type: str) -> Answer | None:
         """One engine's answer to one HTTP request; None after abort(). EngineError: it is lost."""
         ...
 

@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 RUN = Path(__file__).resolve().parents[1] / "slime_cpu"
 FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 LIMIT_S = 1200
-RAYS_OWN = ("gcs_server", "raylet", "ray/_private", "ray.scripts", "ray/dashboard", "ray::IDLE")
+RAYS_OWN = (
+    "gcs_server",
+    "raylet",
+    "ray/_private",
+    "ray.scripts",
+    "ray/dashboard",
+    "ray/autoscaler",
+    "ray.util.client",
+    "ray::D",
+    "ray::R",
+    "ray::IDLE",
+)
 LIVE = (
     f"--eval-mode latest-synced --eval-num-gpus 1 --eval-prompt-data toy {RUN}/data/eval.jsonl "
     "--eval-input-key prompt --eval-label-key label --n-samples-per-eval-prompt 2 --eval-max-response-len 8 "
