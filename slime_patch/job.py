@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from live_eval.errors import ConfigError, TransportError
+from live_eval.errors import ConfigError
 from slime_patch.drain import drain
 from slime_patch.failure import SERVICE_GONE, FailurePolicy, wandb_alert
 from slime_patch.placement import EvalPlace, check_importable, find_place, live_nodes
@@ -28,7 +28,7 @@ from slime_patch.rollouts import Schedule, SyncCounter
 from slime_patch.service_plan import ServicePlan
 from slime_patch.settings import DEFAULT_DIR, Settings
 from slime_patch.slime_eval.plan import slime_eval_plan
-from slime_patch.tap_plan import TAP_ATTRIBUTE, TapPlan
+from slime_patch.tap_plan import TAP_ATTRIBUTE
 from slime_patch.trainer_run import TrainerRun
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ ON_EVERY_NODE = ("slime_patch.tap_plan", "live_eval.publisher.sender")
 """Modules that trainers need, and with them the packages that live-eval depends on."""
 START_TIMEOUT_S = 300.0
 """For the service's actor to read the model's headers and prepare the eval sets."""
-RECEIVER_START_TIMEOUT_S = 120.0
 CLOSE_TIMEOUT_S = 120.0
 """For the trainers to hand over the last version."""
 EXIT_TIMEOUT_S = 30.0
@@ -113,41 +112,10 @@ class LiveEvalJob:
             raise ConfigError(f"live eval does not start: {_cause(error)}") from error
 
     def _start_receiver(self, args: Namespace, ready: Ready) -> None:
-        import ray
-
-        from live_eval.rundir import RunDir
-        from live_eval.subscriber.ray_receiver import RayReceiverConfig, start_ray_receiver
+        from slime_patch.receiver import start_receiver
 
         assert self.place is not None
-        incarnation = uuid.uuid4().hex
-        name = f"live-eval-receiver-{incarnation[:12]}"
-        namespace = ray.get_runtime_context().namespace
-        config = RayReceiverConfig(
-            store=RunDir(ready.run_dir).store,
-            base=self.settings.base,
-            max_bytes=ready.store_bytes,
-            keep_newest=self.settings.keep_versions,
-            service_socket=ready.service_socket,
-        )
-        try:
-            self.receiver = start_ray_receiver(
-                config,
-                name=name,
-                namespace=namespace,
-                node_id=self.place.node_id,
-                start_timeout_s=RECEIVER_START_TIMEOUT_S,
-            )
-        except TransportError as error:
-            raise ConfigError(f"live eval does not start: {error}") from error
-        plan = TapPlan(
-            receiver=name,
-            namespace=namespace,
-            run_id=ready.run_id,
-            incarnation_id=incarnation,
-            num_sources=self.settings.num_sources,
-            staging_bytes=ready.staging_bytes,
-            deadline_s=self.settings.sync_deadline_s,
-        )
+        self.receiver, plan = start_receiver(self.settings, self.place, ready)
         setattr(args, TAP_ATTRIBUTE, plan.as_dict())
 
     def _start_feed(self, args: Namespace, ready: Ready) -> None:

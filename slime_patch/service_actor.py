@@ -47,6 +47,8 @@ class Ready:
     store_bytes: int
     num_known: int = 0
     """Outbox rows of earlier jobs in the same directory."""
+    gpus: tuple[str, ...] = ()
+    """Ids of the eval engines' GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +95,7 @@ class ServiceActor:
             staging_bytes=_staging_bytes(base),
             store_bytes=budget,
             num_known=_num_known(self._run_dir),
+            gpus=_gpus(plan),
         )
         self._child = ServiceChild(
             self._run_dir.config,
@@ -224,13 +227,21 @@ def _environment(plan: ServicePlan, run_dir: RunDir) -> dict[str, str]:
     root = str(Path(live_eval.__file__).parents[1])
     paths = dict.fromkeys(entry or os.getcwd() for entry in [*sys.path, root])
     environment = {"PYTHONPATH": os.pathsep.join(paths), ARGUMENTS_ENV: str(_arguments_file(run_dir))}
-    if plan.settings.engines.num_gpus and plan.settings.engines.device != "cpu":
-        import ray
-
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in ray.get_gpu_ids())
+    if gpus := _gpus(plan):
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     if plan.slime_eval is not None:
         environment[PLAN_ENV] = str(_eval_file(run_dir))
         environment[LOG_ENV] = str(run_dir.logs / "slime_eval.log")
     if plan.settings.wandb is not None:
         environment |= plan.settings.wandb.environment
     return environment
+
+
+def _gpus(plan: ServicePlan) -> tuple[str, ...]:
+    """Ids of the GPUs that Ray gave this actor; none on a CPU."""
+    engines = plan.settings.engines
+    if not engines.num_gpus or engines.device == "cpu":
+        return ()
+    import ray
+
+    return tuple(str(number) for number in ray.get_gpu_ids())

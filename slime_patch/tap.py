@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import torch
 
     from live_eval.publisher.base import Publisher
-    from live_eval.publisher.member import MemberPublisher
+    from live_eval.publisher.member import MemberConfig, MemberPublisher
+    from live_eval.publisher.sender import ReceiverLink
     from slime_patch.member import MemberSeat
 
 logger = logging.getLogger(__name__)
@@ -193,3 +194,23 @@ class MemberTap(WeightTap):
     def _tapped_update(self) -> None:
         self._seat.make_sure()
         super()._tapped_update()
+
+
+def seat_receiver(
+    updater: Updater,
+    link: ReceiverLink,
+    config: MemberConfig,
+    *,
+    get: Callable[[Any], Any],
+    ready: Callable[[], Any],
+) -> MemberTap:
+    """Make the receiver at `link` a member of the updater's group, and tap it.
+
+    `get` waits for a Ray reference, `ready` makes one that is ready.
+    """
+    from live_eval.publisher.member import MemberPublisher
+    from slime_patch.member import MemberSeat, ReceiverEngine
+
+    publisher = MemberPublisher(link, config, is_member=lambda: seat.taken, on_silence=lambda: seat.leave())
+    seat = MemberSeat(updater, ReceiverEngine(link, publisher.announce, ready=ready), link, get=get)
+    return MemberTap(updater, publisher, seat)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from slime_patch.tap import WeightTap
+from slime_patch.tap import MemberTap, WeightTap, seat_receiver
 
 if TYPE_CHECKING:
     from live_eval.publisher.base import Publisher
+    from live_eval.publisher.ray_link import RayLink
     from slime_patch.tap import Updater
+    from slime_patch.updates import Kind, Transport
 
 TAP_ATTRIBUTE = "live_eval_tap"
 """Attribute of slime's arguments that holds a plan as a dict."""
@@ -21,6 +23,8 @@ SLACK = 1.1
 class TapPlan:
     """Plain values only: slime writes its arguments into checkpoints."""
 
+    kind: Kind
+    transport: Transport
     receiver: str
     """Name of the receiver's actor."""
     namespace: str
@@ -51,27 +55,54 @@ class TapPlan:
 
 def make_tap(updater: Updater, plan: TapPlan) -> WeightTap:
     """Tap this rank's updater. ConfigError if it is none that can be tapped."""
+    if plan.transport == "nccl":
+        return _member_tap(updater, plan)
     return WeightTap(updater, lambda slot_bytes: _publisher(plan, slot_bytes), slot_bytes=plan.slot_bytes)
 
 
-def _publisher(plan: TapPlan, slot_bytes: int) -> Publisher:
+def _link(plan: TapPlan) -> RayLink:
     import ray
-    import torch
-    from megatron.core import mpu  # pyright: ignore[reportMissingImports]
 
     from live_eval.publisher.ray_link import RayLink
+
+    return RayLink(ray.get_actor(plan.receiver, namespace=plan.namespace))
+
+
+def _pipeline_source() -> str:
+    from megatron.core import mpu  # pyright: ignore[reportMissingImports]
+
+    return f"pp_{mpu.get_pipeline_model_parallel_rank()}"
+
+
+def _publisher(plan: TapPlan, slot_bytes: int) -> Publisher:
+    import torch
+
     from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 
-    receiver = ray.get_actor(plan.receiver, namespace=plan.namespace)
     return RayRefPublisher(
-        RayLink(receiver),
+        _link(plan),
         RayPublisherConfig(
             run_id=plan.run_id,
             slot_bytes=slot_bytes,
-            source=f"pp_{mpu.get_pipeline_model_parallel_rank()}",
+            source=_pipeline_source(),
             sources=plan.sources,
             incarnation_id=plan.incarnation_id,
             deadline_s=plan.deadline_s,
             pinned=torch.cuda.is_available(),
         ),
     )
+
+
+def _member_tap(updater: Updater, plan: TapPlan) -> MemberTap:
+    import ray
+
+    from live_eval.publisher.member import MemberConfig
+
+    config = MemberConfig(
+        run_id=plan.run_id,
+        source=_pipeline_source(),
+        sources=plan.sources,
+        incarnation_id=plan.incarnation_id,
+        deadline_s=plan.deadline_s,
+    )
+    return seat_receiver(updater, _link(plan), config, get=ray.get, ready=lambda: ray.put(None))

@@ -14,6 +14,7 @@ from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
 from protocol.codec import decode, encode
 from protocol.errors import ProtocolError
+from protocol.messages import ReceiveBucket
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +51,8 @@ class RayLink:
         self._check_connected()
         try:
             if payload is None:
+                if isinstance(message, ReceiveBucket):
+                    return self._actor.receive.remote(data)
                 return self._actor.request.remote(data)
             return self._actor.bucket.remote(data, [payload])
         except self._errors.RayError as error:

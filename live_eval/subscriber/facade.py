@@ -20,19 +20,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from live_eval.channel import ChannelServer, Connection, notify
-from live_eval.errors import LiveEvalError, TransportError
+from live_eval.errors import LiveEvalError
 from live_eval.processes import end_with_parent
 from live_eval.reasons import DiscardReason
 from live_eval.store import BaseCheckpoint, VersionStore
-from live_eval.subscriber.expected import SyncFault
 from live_eval.subscriber.facade_config import FacadeConfig
+from live_eval.subscriber.group_bucket import receive_broadcast
 from live_eval.subscriber.groups import GroupTable
 from live_eval.subscriber.receiver import TICK_S, Receiver
 from protocol.messages import (
-    BucketHeader,
     GroupStatus,
     GroupStatusRequest,
     JoinGroup,
@@ -87,30 +84,7 @@ class Facade:
 
         TransportError before anything is posted if this process is not in the group.
         """
-        header = request.header
-        self._groups.check(request.group_name)
-        refused: LiveEvalError | None = None
-        try:
-            memory = self._receiver.open_bucket(header)
-        except (SyncFault, TransportError) as error:
-            refused = error
-            memory = _scratch(header)
-        try:
-            self._groups.receive(request.group_name, memory)
-        except TransportError as error:
-            if refused is None:
-                self._receiver.fail(header.sync_id, DiscardReason.GROUP_FAILED, str(error))
-            raise
-        if refused is None:
-            try:
-                return self._receiver.bucket_filled(header)
-            except SyncFault as error:
-                refused = error
-        logger.warning("bucket %d of %s is no use: %s", header.index, header.source, refused)
-        outcome = self._receiver.outcome(header.sync_id)
-        if outcome is None:
-            raise refused
-        return outcome
+        return receive_broadcast(self._receiver, self._groups, request)()
 
     async def tick_forever(self) -> None:
         """Carry deadlines out until cancelled."""
@@ -148,11 +122,6 @@ class Facade:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _scratch(header: BucketHeader) -> list[np.ndarray]:
-    """Memory for a bucket that nobody keeps."""
-    return [np.empty(tensor.num_bytes, dtype=np.uint8) for tensor in header.tensors]
 
 
 async def serve(config: FacadeConfig) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 MAX_CALLS = 32
 """Calls that the actor works on at once; a commit holds one while it waits for other sources."""
+IN_ORDER = "in_order"
+CALL_GROUPS = {IN_ORDER: 1}
+"""Calls of this group are worked on one by one, beside the others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +57,8 @@ class RayReceiverConfig:
     """Longest silence within a sync."""
     payload_timeout_s: float = 30.0
     """Longest wait for one payload; less than `deadline_s`."""
+    on_gpu: bool = False
+    """Whether tensors arrive on a GPU: a RayFacade in an NCCL group."""
 
 
 class RayReceiver:
@@ -137,12 +143,14 @@ def start_ray_receiver(
     num_cpus: float = 0.0,
     detached: bool = False,
     start_timeout_s: float = 60.0,
+    actor_class: type[RayReceiver] = RayReceiver,
+    env: Mapping[str, str] | None = None,
 ) -> ActorProxy[RayReceiver]:
     """Start the receiver in the Ray that this process is connected to, or find the one of that name.
 
     Ray restarts it without limit; `node_id` ties it to the node of the store and the engines.
-    `detached` lets it outlive the process that started it. TransportError if it does not start
-    within `start_timeout_s` seconds, with the reason.
+    `detached` lets it outlive the process that started it; `env` is added to its environment.
+    TransportError if it does not start within `start_timeout_s` seconds, with the reason.
     """
     import ray
     import ray.exceptions
@@ -162,7 +170,10 @@ def start_ray_receiver(
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
     if detached:
         options["lifetime"] = "detached"
-    actor: Any = ray.remote(RayReceiver).options(**options).remote(config)
+    if env:
+        options["runtime_env"] = {"env_vars": dict(env)}
+    remote: Any = ray.remote  # its stub knows no concurrency groups
+    actor: Any = remote(concurrency_groups=CALL_GROUPS)(actor_class).options(**options).remote(config)
     try:
         ray.get(actor.ping.remote(), timeout=start_timeout_s)
     except ray.exceptions.RayError as error:

@@ -67,6 +67,7 @@ SLIME_DEFAULTS: dict[str, Any] = {
     "hf_checkpoint": "",
     "save": None,
     "colocate": False,
+    "offload_train": False,
     "release_train": False,
     "update_weight_mode": "full",
     "update_weight_transport": "nccl",

@@ -70,7 +70,12 @@ def test_running_engines(parse: Parse) -> None:
         (LIVE + " --eval-num-gpus 3 --eval-num-gpus-per-engine 2", {}, "first a multiple of the second"),
         (LIVE + " --eval-engine-addrs h:1", {}, "leave --eval-num-gpus and --eval-sglang"),
         (f"--eval-mode latest-synced {DATA} --eval-engine-addrs host", {}, "give HOST:PORT"),
-        (LIVE + " --eval-transport nccl", {}, "not supported with slime yet: use ray"),
+        (LIVE + " --eval-transport nccl", {"offload_train": True}, "destroys all groups .*transport ray"),
+        (
+            f"--eval-mode latest-synced {DATA} --eval-engine-addrs h:1 --eval-transport nccl",
+            {},
+            "needs one of the eval engines' GPUs",
+        ),
         (LIVE + " --eval-wandb-run attach", {}, "trainer's W&B run: give --use-wandb"),
         (LIVE + " --eval-engine-timeout-s 0", {}, "--eval-engine-timeout-s is 0.0: give more than 0"),
         (LIVE, {"colocate": True}, "--colocate hands weights .* --eval-mode checkpoint"),

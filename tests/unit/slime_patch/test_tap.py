@@ -174,6 +174,8 @@ def test_close_lets_the_last_version_be_handed_over() -> None:
 
 def test_pipeline_ranks_are_the_sources_and_share_the_staging() -> None:
     plan = TapPlan(
+        kind="broadcast",
+        transport="ray",
         receiver="r",
         namespace="n",
         run_id="i",
