@@ -66,8 +66,8 @@ def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
     with LedgerReader.open_readonly(run_dir.ledger) as ledger:
         show_results(ledger, console)
         plot_scores(ledger.results(), run_dir.plot, title=f"live-eval demo, {options.on_update}")
-    wandb_dir = newest_wandb_run(run_dir)
-    report = demo_report(run_dir, wandb_dir=wandb_dir)
+    wandb_dirs = wandb_runs(run_dir)
+    report = demo_report(run_dir, wandb_dirs=wandb_dirs)
     for sync in report["discarded"]:
         console.print(
             f"weight version {sync['weight_version']} was discarded: {sync['reason']} ({sync['detail']})",
@@ -84,7 +84,7 @@ def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
         ("samples", run_dir.samples),
         ("versions", run_dir.store / "versions"),
         ("plot", run_dir.plot),
-        ("W&B (offline)", wandb_dir),
+        *(("W&B (offline)", path) for path in wandb_dirs),
         ("this report", options.json_file),
     ):
         if path is not None:
@@ -109,7 +109,6 @@ def results_command(root: Path, *, program: str) -> str:
     return shlex.join([name, "results", str(root)])
 
 
-def newest_wandb_run(run_dir: RunDir) -> Path | None:
-    """The newest offline run's directory, None if W&B wrote none."""
-    runs = sorted((run_dir.wandb / "wandb").glob("offline-run-*"))
-    return runs[-1] if runs else None
+def wandb_runs(run_dir: RunDir) -> list[Path]:
+    """The offline run's directories, one a life of the service, oldest first."""
+    return sorted((run_dir.wandb / "wandb").glob("offline-run-*"))

@@ -6,6 +6,7 @@ Owns the object's shape; asks the catalogue, the ledger and the trainer's record
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ def engine_name() -> str:
     return f"sglang {metadata.version('sglang')}"
 
 
-def demo_report(run_dir: RunDir, *, wandb_dir: Path | None) -> dict[str, Any]:
+def demo_report(run_dir: RunDir, *, wandb_dirs: Sequence[Path]) -> dict[str, Any]:
     """Versions, discarded syncs, evals, what syncs cost the trainer, and where the rest is."""
     catalogue = Catalogue.open(run_dir.catalogue)
     try:
@@ -53,7 +54,8 @@ def demo_report(run_dir: RunDir, *, wandb_dir: Path | None) -> dict[str, Any]:
         "evals": [_eval(result) for result in results],
         "trainer": trainer_records(run_dir),
         "results": _relative(run_dir.results_jsonl, run_dir),
-        "wandb_dir": None if wandb_dir is None else _relative(wandb_dir, run_dir),
+        "wandb_dir": _relative(wandb_dirs[-1], run_dir) if wandb_dirs else None,
+        "wandb_dirs": [_relative(path, run_dir) for path in wandb_dirs],
     }
 
 

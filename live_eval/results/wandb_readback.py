@@ -60,6 +60,8 @@ class ReadRun:
     rows: list[dict[str, Any]] = field(default_factory=list)
     """History rows, each with all its keys."""
     summary: dict[str, Any] = field(default_factory=dict)
+    alerts: list[dict[str, str]] = field(default_factory=list)
+    """Title, text and level of each."""
 
     def step_metric(self, key: str) -> str:
         """What the key is drawn against: the exact definition, else the first glob, else ''."""
@@ -152,6 +154,8 @@ def _read_into(run: ReadRun, path: Path) -> None:
             _add_metric(run, record.metric)
         elif kind == "summary":
             _apply(run.summary, record.summary)
+        elif kind == "alert":
+            run.alerts.append({name: getattr(record.alert, name) for name in ("title", "text", "level")})
         elif kind == "config":
             _apply(run.config, record.config)
         elif kind == "run":

@@ -59,6 +59,9 @@ DEFINITIONS: tuple[MetricDefinition, ...] = tuple(
 )
 """The step metrics first, then the globs that refer to them."""
 
+STEP_METRICS = {family.prefix: family.step_key for family in _FAMILIES}
+"""What each family's keys are drawn against."""
+
 
 @dataclass(slots=True)
 class _Series:
@@ -88,12 +91,16 @@ class WandbRows:
         self._versions: Counter[str] = Counter()
         self._series: dict[tuple[str, str], _Series] = {}
         self._evaluated = -1
+        self._sealed: dict[int, float] = {}
+        """When each version was sealed, of those that the rows so far tell of."""
 
     def add(self, row: OutboxRow) -> dict[str, Any] | None:
         """Count the row; the W&B row of a result, None for a version event."""
         if row.result is None:
             if row.event is not None:
                 self._versions[row.event.state] += 1
+                if row.event.state == "sealed" and row.event.policy_version is not None:
+                    self._sealed[row.event.policy_version] = row.event.at
             return None
         self._statuses[row.result.status] += 1
         return self._row(row.result)
@@ -130,8 +137,21 @@ class WandbRows:
         row.update({f"{prefix}/{key}/{name}": value for name, value in values.items()})
         self._series.setdefault((prefix, key), _Series()).add(step, result.score, values)
         if family is _POLICY:
+            row.update(self._lag(result))
             self._evaluated = max(self._evaluated, step)
         return row
+
+    def _lag(self, result: JobResult) -> dict[str, float]:
+        """How far the policy had gone on when its score was there: in versions, and in seconds."""
+        version, at = result.policy_version, result.finished_at
+        if version is None or at is None or version not in self._sealed:
+            return {}
+        newer = [other for other in self._sealed if other > version and self._sealed[other] <= at]
+        prefix = _POLICY.prefix
+        return {
+            f"{prefix}/lag_versions": len(newer),
+            f"{prefix}/lag_s": max(0.0, at - self._sealed[version]),
+        }
 
     def _counters(self, prefix: str) -> dict[str, Any]:
         if prefix != _POLICY.prefix:
@@ -158,6 +178,8 @@ def _values(result: JobResult) -> dict[str, float]:
         values["score"] = result.score
     for name in ("n_expected", "n_scored", "n_errored", "n_aborted"):
         values[name] = getattr(result, name)
+    if result.n_expected:
+        values["coverage"] = result.n_scored / result.n_expected
     seconds = duration_s(result.started_at, result.finished_at)
     if seconds is not None:
         values["duration_s"] = seconds

@@ -11,10 +11,12 @@ and feeds the others.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +25,7 @@ import live_eval
 from live_eval.errors import ConfigError
 from live_eval.results.keys import DatasetKeys
 from live_eval.results.sinks import SinkError
+from live_eval.results.wandb_extras import ALERTABLE, alert_of, result_cells, samples_wanted
 from live_eval.results.wandb_rows import DEFINITIONS, WandbRows
 from live_eval.results.worker_link import WorkerLink
 
@@ -68,6 +71,12 @@ class WandbConfig:
     mode: Literal["offline", "online"] = "offline"
     config: Mapping[str, Any] = field(default_factory=dict)
     """Shown as the run's config, for example the trainer's run id."""
+    table_every_s: float = 60.0
+    """At most so often the table of all results is written again, and at the end; 0 for no table."""
+    sample_rows: int = 0
+    """Samples of each scored job in a table of its own; 0 for none, since they are copied to W&B."""
+    alerts: tuple[str, ...] = ("failed", "timed_out")
+    """How jobs end that people are told of; `discarded` for syncs without a version."""
     init_timeout_s: float = 90.0
     row_timeout_s: float = 30.0
     finish_timeout_s: float = 30.0
@@ -75,6 +84,10 @@ class WandbConfig:
     def __post_init__(self) -> None:
         if self.mode not in ("offline", "online"):
             raise ConfigError(f"wandb mode is {self.mode!r}: choose offline or online")
+        if unknown := sorted(set(self.alerts) - ALERTABLE):
+            raise ConfigError(f"wandb alerts: {unknown} is none of {', '.join(sorted(ALERTABLE))}")
+        if self.sample_rows < 0 or self.table_every_s < 0:
+            raise ConfigError("wandb sample_rows and table_every_s must be 0 or more")
         for name in ("init_timeout_s", "row_timeout_s", "finish_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"wandb {name} is {getattr(self, name)}: give a positive number of seconds")
@@ -110,9 +123,15 @@ class WandbSink:
         self._run_id = run_id
         self._log = log or config.dir / "wandb" / "live-eval-worker.log"
         self._command = tuple(command or (sys.executable, "-m", "live_eval.results.wandb_worker"))
-        self._rows = WandbRows(DatasetKeys(self._datasets))
+        self._keys = DatasetKeys(self._datasets)
+        self._rows = WandbRows(self._keys)
         self._present: set[str] = set()
         self._link: WorkerLink | None = None
+        self._table: list[list[Any]] = []
+        self._table_at: float | None = None
+        """When the table was written last; None if it never was, or lacks nothing."""
+        self._fed = 0
+        """Up to this row an earlier life has told people what they are told once."""
         self.run_dir = ""
         """Where wandb writes in this life; empty before it does."""
 
@@ -120,7 +139,8 @@ class WandbSink:
         """Start the process, begin or continue the run, learn what it has; 0: counters and summary
         need every row from the first, those that are there are skipped by name."""
         keys = DatasetKeys(self._datasets)
-        self._rows = WandbRows(keys)
+        self._rows, self._keys = WandbRows(keys), keys
+        self._table, self._table_at, self._fed = [], None, ledger.cursor(self.name)
         self._link = WorkerLink(self._command, env=worker_env(), log=self._log)
         # wandb's own deadline ends first, so that its words are heard; an earlier process needs time too.
         timeout_s = self._config.init_timeout_s + 45.0
@@ -137,18 +157,50 @@ class WandbSink:
         names: list[str] = []
         for row in rows:
             logged = self._rows.add(row)
+            if row.result is not None:
+                self._table.append(result_cells(row.result, attempt=row.attempt))
             if logged is not None and row.key not in self._present:
                 new.append(logged)
                 names.append(row.key)
-        message = {"op": "log", "rows": new, "summary": self._rows.summary()}
+        message = {"op": "log", "rows": new, "summary": self._rows.summary(), **self._extras(rows, names)}
         self._link.ask(message, timeout_s=self._config.row_timeout_s)
         self._present.update(names)
+
+    def _extras(self, rows: Sequence[OutboxRow], names: Collection[str]) -> dict[str, Any]:
+        """Tables and alerts for the rows; `names`: those of them that the run has not."""
+        config, now = self._config, time.monotonic()
+        results = [row.result for row in rows if row.result is not None and row.key in names]
+        extras: dict[str, Any] = {
+            "alerts": [
+                alert for row in rows if row.seq > self._fed and (alert := alert_of(row, config.alerts))
+            ],
+            "samples": [
+                {"result_id": result.result_id, "key": self._keys.key(result.dataset)}
+                | {"path": result.samples_path, "limit": config.sample_rows}
+                for result in results
+                if config.sample_rows and samples_wanted(result)
+            ],
+        }
+        due = self._table_at is None or now - self._table_at >= config.table_every_s
+        if config.table_every_s and self._table and due:
+            self._table_at = now
+            extras["table"] = self._table
+        return extras
 
     def close(self, *, timeout_s: float) -> None:
         """Let wandb write everything out, for `timeout_s` or finish_timeout_s at most."""
         link, self._link = self._link, None
         if link is not None:
+            self._write_last_table(link, timeout_s=timeout_s / 2)
             link.end(timeout_s=min(timeout_s, self._config.finish_timeout_s))
+
+    def _write_last_table(self, link: WorkerLink, *, timeout_s: float) -> None:
+        """Results that came since the table was written last."""
+        if not self._config.table_every_s or not self._table or timeout_s <= 0:
+            return
+        message = {"op": "log", "rows": [], "summary": {}, "table": self._table}
+        with contextlib.suppress(SinkError):  # it is in the next life's
+            link.ask(message, timeout_s=min(timeout_s, self._config.row_timeout_s))
 
     def abandon(self) -> None:
         """Kill the process: whoever waits for its answer gets an error at once."""

@@ -14,18 +14,22 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
-from live_eval.results.wandb_readback import read_run, result_ids, run_directories
+from live_eval.results.wandb_extras import RESULT_COLUMNS, RESULTS_KEY, SAMPLE_COLUMNS, sample_cells
+from live_eval.results.wandb_readback import FAMILIES, read_run, result_ids, run_directories
+
+_log = logging.getLogger(__name__)
 
 _WRITER = "live-eval-writer.json"
 """Names the processes that write the run, in wandb's folder."""
@@ -49,11 +53,23 @@ class _Worker:
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["op"] == "start":
             return self._start(message)
+        samples = {each["result_id"]: each for each in message.get("samples", ())}
         for row in message["rows"]:
+            (name,) = result_ids([row])
             # Never with step=: W&B drops a row whose step is behind the last one.
-            self._run.log(row)
+            self._run.log(row | _sample_table(row, samples.get(name)))
         self._run.summary.update(message["summary"])
+        try:
+            self._tell_extras(message)
+        except _trouble() as error:  # the rows are what counts; the next table has everything
+            _log.warning("a table or an alert is not told: %s: %s", type(error).__name__, error)
         return {"ok": True}
+
+    def _tell_extras(self, message: dict[str, Any]) -> None:
+        if table := message.get("table"):
+            self._run.summary[RESULTS_KEY] = _table(RESULT_COLUMNS, table)
+        for alert in message.get("alerts", ()):
+            self._run.alert(alert["title"], alert["text"], level=alert["level"], wait_duration=1)
 
     def finish(self) -> None:
         """Let wandb write everything out."""
@@ -96,7 +112,37 @@ class _Worker:
         return {"ok": True, "present": sorted(present), "run_dir": str(Path(self._run.dir).parent)}
 
 
+def _trouble() -> tuple[type[Exception], ...]:
+    """What a table or an alert may fail with; whatever a row fails with is the sink's answer."""
+    import wandb
+
+    return (wandb.Error, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError)
+
+
+def _sample_table(row: dict[str, Any], wanted: dict[str, Any] | None) -> dict[str, Any]:
+    """The table of a result's samples under its dataset's key; {} if none is wanted, or to be had."""
+    if wanted is None:
+        return {}
+    family = next(name for name in FAMILIES if f"{name}/result_id" in row)
+    try:
+        table = _table(SAMPLE_COLUMNS, sample_cells(Path(wanted["path"]), limit=wanted["limit"]))
+    except _trouble() as error:
+        _log.warning("no table of samples for %s: %s", wanted["result_id"], error)
+        return {}
+    return {f"{family}/{wanted['key']}/samples": table}
+
+
+def _table(columns: Sequence[str], cells: list[list[Any]]) -> Any:
+    import wandb
+
+    rows: Any = cells
+    return wandb.Table(columns=list(columns), data=rows, allow_mixed_types=True)
+
+
 def _begin_run(message: dict[str, Any]) -> Any:
+    # Tables are staged in these before they are the run's; by default below the user's home.
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_ARTIFACT_DIR"):
+        os.environ.setdefault(name, str(Path(message["dir"]) / "wandb" / "staging"))
     import wandb
 
     settings = wandb.Settings(
