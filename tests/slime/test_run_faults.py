@@ -1,0 +1,65 @@
+"""The real scripts while live-eval's own parts misbehave: training ends with the same steps in every row.
+
+The faults are those of a further engine in slime's weight updates, with the receiver as the one that has
+them (tests/slime_cpu/standin/slime_cpu/faults.py). docs/slime.md has the table.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fakes.slime_run import FULLY_ASYNC, LIMIT_S, LIVE, SlimeRun, check_training_was_whole
+
+from live_eval.store import VersionStore
+
+pytestmark = pytest.mark.timeout(LIMIT_S + 120)
+FAULTS = {
+    2: "begin.raise",
+    5: "bucket.raise",
+    8: "bucket.die",
+    11: "bucket.slow",
+    14: "bucket.nonsense",
+    17: "bucket.freeze",
+}
+DEADLINE_S = 2.0
+NUM_ROLLOUT = 20
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> SlimeRun:
+    return SlimeRun(tmp_path)
+
+
+def durations(run: SlimeRun) -> list[float]:
+    """Seconds of each weight update, as the trainer saw it."""
+    begins = [call["t"] for call in run.calls("update_weights.begin")]
+    ends = [call["t"] for call in run.calls("update_weights.end")]
+    return [end - begin for begin, end in zip(begins, ends, strict=True)]
+
+
+def test_a_receiver_with_every_fault_costs_versions_and_no_step(run: SlimeRun) -> None:
+    words = (*LIVE, "--eval-sync-deadline-s", str(DEADLINE_S), "--rollout-function-path", FULLY_ASYNC)
+    faults = json.dumps({str(version): fault for version, fault in FAULTS.items()})
+    run.start("train_async.py", *words, num_rollout=NUM_ROLLOUT, SLIME_CPU_FAULTS=faults)
+    assert run.wait() == 0
+    check_training_was_whole(run, num_rollout=NUM_ROLLOUT)
+    assert max(durations(run)) < DEADLINE_S + 3.0  # a loaded machine's own time for an update
+    with VersionStore.open(run.run_dir.store, max_bytes=1 << 40, keep_newest=50) as store:
+        sealed = {record.weight_version for record in store.sealed()}
+        reasons = {record.weight_version: record.reason for record in store.discarded()}
+    lost = set(FAULTS) - {11, 17}  # what is only late may still arrive whole
+    assert not sealed & lost
+    assert set(reasons) >= lost
+    assert sealed | set(reasons) == set(range(1, NUM_ROLLOUT + 2))
+    (last,) = [each for each in run.results().values() if each.policy_version == NUM_ROLLOUT + 1]
+    assert last.status == "succeeded"
+
+
+def test_a_receiver_that_does_not_start_is_an_error_before_any_training(run: SlimeRun) -> None:
+    run.start("train.py", *LIVE, SLIME_CPU_FAULTS='{"0": "start.raise"}')
+    assert run.wait() != 0
+    assert "error: live eval does not start: the receiver" in run.said()
+    assert run.calls("train") == []
+    assert run.left() == []
