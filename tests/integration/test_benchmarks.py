@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.figures import Measured
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,6 +48,25 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("live-eval-bench-*"))
     assert not [
         name for name in set(os.listdir("/dev/shm")) - shared_before if name.startswith("live-eval-bench")
+    ]
+
+
+def test_figures_of_an_eval_engine_are_over_its_own_load_and_rate() -> None:
+    from benchmarks.evals.__main__ import figures
+    from benchmarks.evals.measure import Found
+
+    found = Found(
+        load=Measured(seconds=[0.5, 0.4, 0.6]),
+        first_token=Measured(seconds=[0.9, 0.75, 0.6]),
+        cancelled=Measured(seconds=[1.5, 1.25, 1.0]),
+        saturated=Measured(seconds=[10.0, 10.0, 11.0]),
+        continuous=Measured(seconds=[10.5, 10.5, 12.0]),
+    )
+    rows = list(figures(found, 100_000_000))
+    assert [(row.figure.value, row.figure.unit, row.met) for row in rows] == [
+        (1.5, "ratio", False),
+        (0.75, "s", True),
+        (1.05, "ratio", True),
     ]
 
 
