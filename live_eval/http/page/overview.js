@@ -1,0 +1,156 @@
+// The first view: figures, scores, the time lane, what runs and waits, and how the last ones ended.
+import { h, keyed, put, slot } from './dom.js';
+import { ago, bytes, clock, duration, plural, score, targetName } from './format.js';
+import { icon } from './icons.js';
+import { cancelButton } from './cancel.js';
+import { lanePanel } from './lane.js';
+import { badge, card, empty, jobLink, scoreCell, segments, whyOf } from './parts.js';
+import { scoreChart } from './scores.js';
+
+export function overviewView(model) {
+  const figures = figuresPanel(model);
+  const scores = scoresPanel(model);
+  const lane = lanePanel(model);
+  const now = nowPanel(model);
+  const ends = endsPanel(model);
+  const parts = [figures, scores, lane, now, ends];
+  const node = h('div', { class: 'stack' }, h('h1', { class: 'hidden-text' }, 'Overview'), figures.node, scores.node, lane.node, h('div', { class: 'split' }, now.node, ends.node));
+  const clockTick = setInterval(() => figures.update(new Set(['status'])), 1000);
+  return {
+    node,
+    update: (changed) => parts.forEach((part) => part.update(changed.has('all') ? new Set(['status', 'results', 'progress', 'jobs', 'engines', 'connection']) : changed)),
+    leave: () => (lane.leave(), clearInterval(clockTick)),
+  };
+}
+
+function figuresPanel(model) {
+  const cells = new Map();
+  const node = h('dl', { class: 'figures', 'aria-label': 'State of the service' });
+  for (const name of ['Stable version', 'Newest score', 'Running', 'Waiting', 'Ended jobs', 'Syncs and store']) {
+    const value = h('dd', { class: 'value' });
+    const note = h('dd', { class: 'note' });
+    cells.set(name, [slot(value, (content) => content), slot(note, (_, draw) => draw())]);
+    node.append(h('div', { class: 'figure' }, h('dt', {}, name), value, note));
+  }
+  const set = (name, value, key, draw = () => key) => {
+    cells.get(name)[0](value);
+    cells.get(name)[1](key, draw);
+  };
+  function update(changed) {
+    const { status } = model;
+    if (!['status', 'progress', 'jobs'].some((name) => changed.has(name))) return;
+    if (!status) return void [...cells.keys()].forEach((name) => set(name, '–', ''));
+    const version = (number) => (number === null ? '–' : `v${number}`);
+    const age = status.stable_at === null ? null : model.now() - status.stable_at;
+    set('Stable version', version(status.stable_version), age === null ? 'no sync yet' : `sealed ${ago(age)}`);
+    set('Newest score', version(status.scored_version), status.scored_version === null ? 'nothing scored yet' : status.lag_versions ? `${plural(status.lag_versions, 'version')}${status.lag_s === null ? '' : `, ${duration(status.lag_s)}`} behind` : 'up to date');
+    const running = model.jobsBy('running');
+    set('Running', running.length ? targetName(running[0]) : 'idle', running.length ? running.map((job) => `${job.dataset} ${job.num_done} of ${job.num_expected}`).join(', ') : stateNote(status));
+    const waiting = model.jobsBy('waiting');
+    set('Waiting', String(waiting.length), waiting.length ? [...new Set(waiting.map((job) => job.target))].slice(0, 6).join(', ') : `a newer version: ${status.on_update}`);
+    const totals = Object.entries(status.totals).filter(([name]) => name !== 'waiting' && name !== 'running');
+    set('Ended jobs', String(totals.reduce((sum, [, count]) => sum + count, 0)), JSON.stringify(totals), () => totals.map(([name, count]) => h('span', { class: 'nowrap', title: name }, icon(name), h('span', { class: 'hidden-text' }, name), ` ${count}  `)));
+    const discarded = Object.values(status.discarded).reduce((sum, count) => sum + count, 0);
+    set('Syncs and store', `${plural(discarded, 'discarded', 'discarded')}`, `${bytes(status.store.used_bytes)} of ${bytes(status.store.max_bytes)}${status.held_s === null ? '' : `, trainer held ${duration(status.held_s)}`}`);
+  }
+  return { node, update };
+}
+
+const stateNote = (status) => (status.state === 'starting' ? 'engines are starting' : status.state === 'finished' ? 'all is evaluated' : '');
+
+function scoresPanel(model) {
+  const charts = new Map();
+  const holder = h('div', { class: 'charts' });
+  const tools = h('div', { class: 'view-head' });
+  let kind = 'live';
+  let zoom = false;
+  const node = h('section', { class: 'stack', 'aria-label': 'Scores' }, tools, holder);
+  const drawTools = slot(tools, ([both]) => [
+    h('h2', { class: 'hidden-text' }, 'Scores'),
+    h('div', { class: 'end' },
+      both && segments('What is drawn', [['live', 'Policy versions'], ['checkpoint', 'Checkpoints']], kind, (value) => ((kind = value), drawAll())),
+      segments('Scale of the scores', [[false, '0 to 1'], [true, 'Fit']], zoom, (value) => ((zoom = value), drawAll()))),
+  ]);
+
+  function drawAll() {
+    const names = model.datasetNames();
+    const has = (table) => [...table.values()].some((rows) => rows.size > 0);
+    const [live, checkpoint] = [has(model.results), has(model.checkpoints)];
+    if (!live && checkpoint && model.loaded && kind === 'live' && model.status?.stable_version === null) kind = 'checkpoint';
+    drawTools([live && checkpoint, kind]);
+    tools.hidden = names.length === 0;
+    if (names.length === 0) return void (charts.clear(), (holder.keyedParts = undefined), put(holder, card('', { body: empty(waitText(model)) })));
+    if (charts.size === 0) put(holder);
+    keyed(holder, names, (name) => name, (name) => {
+      const chart = scoreChart(name);
+      charts.set(name, chart);
+      return { node: chart.node, update: (each) => chart.update({ points: model.points(each, kind), live: liveOf(model, each, kind), zoom, kind }) };
+    });
+  }
+  const update = (changed) => ['results', 'progress', 'jobs', 'status'].some((name) => changed.has(name)) && needed(changed) && drawAll();
+  const needed = (changed) => !(changed.size === 1 && changed.has('status')) || charts.size === 0;
+  return { node, update };
+}
+
+const waitText = (model) => {
+  if (model.failure) return `Nothing could be read: ${model.failure.message}.`;
+  if (!model.status) return 'Reading.';
+  return 'No dataset is configured.';
+};
+
+function liveOf(model, dataset, kind) {
+  const job = model.jobsBy('running').find((each) => each.dataset === dataset && each.kind === kind);
+  if (!job) return null;
+  return { x: job.policy_version ?? Number(/\d+/.exec(job.target)?.[0] ?? 0), kind, done: job.num_done, expected: job.num_expected, estimate: job.estimate?.score === undefined || job.estimate?.score === null ? null : job.estimate };
+}
+
+function nowPanel(model) {
+  const list = h('ul', { class: 'rows' });
+  const none = empty('Nothing runs and nothing waits.');
+  const node = card('Now', { body: [list, none] });
+  const update = (changed) => {
+    if (!['jobs', 'progress', 'results', 'status'].some((name) => changed.has(name))) return;
+    const jobs = [...model.jobsBy('running'), ...model.jobsBy('waiting')];
+    keyed(list, jobs.slice(0, 30), (job) => job.job_id, () => nowRow(model));
+    none.hidden = jobs.length > 0;
+    none.textContent = !model.status ? 'Not connected yet.' : model.status.state === 'finished' ? 'All is evaluated.' : model.status.state === 'starting' ? 'The engines are starting. What is due will be evaluated then.' : 'Nothing runs and nothing waits. The next due version starts by itself.';
+  };
+  return { node, update };
+}
+
+function nowRow(model) {
+  const name = h('span', {});
+  const end = h('span', {});
+  const body = h('span', { class: 'wide small' });
+  const slots = [
+    slot(name, (_, job) => [jobLink(job.job_id, targetName(job)), ` ${job.dataset} `, badge(job.status), job.protected && h('span', { class: 'badge' }, icon('protected'), 'Protected')]),
+    slot(end, (_, job) => cancelButton(model, job)),
+    slot(body, (_, job) => (job.status === 'running' ? scoreCell(job) : h('span', { class: 'muted' }, `${whyOf(job)}, since ${clock(job.requested_at)}${job.attempt > 1 ? `, attempt ${job.attempt}` : ''}`))),
+  ];
+  return {
+    node: h('li', {}, name, end, body),
+    update(job) {
+      slots[0]([job.job_id, job.status, job.protected], job);
+      slots[1]([job.status], job);
+      slots[2]([job.status, job.num_done, job.estimate, job.reason, job.attempt], job);
+    },
+  };
+}
+
+function endsPanel(model) {
+  const list = h('ul', { class: 'rows' });
+  const none = empty('No job has ended yet.');
+  const node = card('Ended last', { end: h('a', { href: '#/jobs', class: 'small' }, 'All jobs'), body: [list, none] });
+  const update = (changed) => {
+    if (!changed.has('results')) return;
+    keyed(list, model.ends.slice(0, 8), (result) => result.job_id, (result) => ({ node: endRow(result), update: () => {} }));
+    none.hidden = model.ends.length > 0;
+  };
+  return { node, update };
+}
+
+const endRow = (result) =>
+  h('li', {},
+    h('span', {}, jobLink(result.job_id, targetName({ ...result, checkpoint_name: result.checkpoint?.split('/').pop() })), ` ${result.dataset} `, badge(result.status)),
+    h('strong', {}, result.score === null ? '' : score(result.score)),
+    h('span', { class: 'wide small muted' }, [clock(result.finished_at), result.status === 'succeeded' ? `took ${duration(result.duration_s)}` : whyOf(result), result.detail].filter(Boolean).join(', ')));
