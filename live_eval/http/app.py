@@ -77,7 +77,7 @@ def _api(source: Source, events: EventLog, activity: Activity, token: Token) -> 
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, LiveEvalError)
         answer = told(error)
-        if answer.status >= 500:
+        if answer.status == 500:
             logger.error("%s %s: %s", request.method, request.url.path, error)
         return _answer(answer)
 

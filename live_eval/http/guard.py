@@ -82,7 +82,7 @@ class Guard:
             self._check_host(headers)
             self._check_token(scope["path"], headers)
             if scope["method"] not in _SAFE:
-                _check_change(headers)
+                _check_change(scope["method"], headers)
                 receive = _replay(await _body(headers, receive), receive)
         except ApiError as error:
             answer = JSONResponse(
@@ -134,7 +134,7 @@ def wrong_token() -> ApiError:
     )
 
 
-def _check_change(headers: Headers) -> None:
+def _check_change(method: str, headers: Headers) -> None:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if (origin is not None and urlsplit(origin).netloc != headers.get("host", "")) or site not in (
         "same-origin",
@@ -147,7 +147,8 @@ def _check_change(headers: Headers) -> None:
             value=origin if origin is not None else site,
             what_to_do="use the service's own page, or a client that is no browser",
         )
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if method == "POST" and kind != "application/json":  # no route takes another method
         raise ApiError(
             415,
             "not_json",
