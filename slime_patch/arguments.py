@@ -213,12 +213,21 @@ FLAGS: tuple[Flag, ...] = (
         default="own",
         choices=("own", "attach"),
     ),
+    _flag(
+        RUN,
+        "--eval-http-host",
+        "Where the HTTP API and the page listen, on the eval engines' node; 127.0.0.1 where only a port is "
+        "given. Any other address needs a token in the driver's environment, LIVE_EVAL_HTTP_TOKEN.",
+        type=str,
+    ),
+    _flag(
+        RUN,
+        "--eval-http-port",
+        "Port of the HTTP API and the page; 0: any that is free. Without host and port there is neither. The "
+        "output directory's http.url says where they are.",
+        type=int,
+    ),
 )
-
-NOT_YET = {
-    "--eval-http-host": "there is no web page yet; look at results with `live-eval results DIR`",
-    "--eval-http-port": "there is no web page yet; look at results with `live-eval results DIR`",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -310,13 +319,11 @@ def given_flags(argv: Sequence[str]) -> list[str]:
 
 
 def check_flags(argv: Sequence[str], known: Iterable[str]) -> None:
-    """ConfigError for the first --eval-* flag that no parser knows, or that is not supported yet."""
+    """ConfigError for the first --eval-* flag that no parser knows."""
     known = list(known)
     for name in given_flags(argv):
         if name in known:
             continue
-        if name in NOT_YET:
-            raise ConfigError(f"{name} is not supported: {NOT_YET[name]}")
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"{name} is no flag of slime or live-eval{hint}")

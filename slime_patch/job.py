@@ -79,6 +79,8 @@ class LiveEvalJob:
             ready = self._start_service(args)
             logger.info("live eval %s writes to %s", ready.run_id, ready.run_dir)
             print(f"live-eval: results go to {ready.run_dir}", flush=True)
+            if settings.http is not None:
+                print(f"live-eval: the page's address is in {ready.run_dir / 'http.url'}", flush=True)
             if settings.taps_syncs:
                 self._start_receiver(args, ready)
             self._start_feed(args, ready)

@@ -7,12 +7,14 @@ known before files are opened and machines are asked.
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from live_eval.config import HttpSettings
 from live_eval.errors import ConfigError
 from slime_patch.arguments import FLAGS, MODE_FLAG, MODES, given_flags
 from slime_patch.datasets import DatasetPlan, plan_datasets
@@ -27,6 +29,7 @@ Mode = Literal["latest-synced", "checkpoint"]
 OnFailure = Literal["record", "alert", "stop"]
 GB = 1_000_000_000
 DEFAULT_DIR = "live_eval_runs"
+TOKEN_ENV = "LIVE_EVAL_HTTP_TOKEN"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +92,8 @@ class Settings:
     on_failure: OnFailure
     by_slime: bool
     """Whether slime's own eval function evaluates."""
+    http: HttpSettings | None = None
+    """None: no HTTP API."""
 
     @property
     def taps_syncs(self) -> bool:
@@ -140,6 +145,7 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
         attach_wandb=attach,
         on_failure=args.eval_on_failure,
         by_slime=by_slime,
+        http=_http(args),
     )
 
 
@@ -226,6 +232,20 @@ def _output_dir(args: Namespace) -> Path | None:
         return Path(args.eval_output_dir).absolute()
     save = getattr(args, "save", None)
     return Path(save).absolute() / "live_eval" if save else None
+
+
+def _http(args: Namespace) -> HttpSettings | None:
+    if args.eval_http_host is None and args.eval_http_port is None:
+        return None
+    below = [*([args.save] if getattr(args, "save", None) else [])]
+    below += [str(Path(path).absolute().parent) for path in args.eval_checkpoint or ()]
+    return HttpSettings(
+        host=args.eval_http_host or "127.0.0.1",
+        port=args.eval_http_port or 0,
+        # Not a flag: slime writes its arguments into checkpoints and W&B.
+        token=os.environ.get(TOKEN_ENV) or None,
+        checkpoint_roots=tuple(dict.fromkeys(Path(path).absolute() for path in below)),
+    )
 
 
 def _absolute(path: str | None) -> Path | None:

@@ -34,11 +34,6 @@ def test_a_mistyped_mode_is_an_error_too() -> None:
         check_flags(["--eval-moed=latest-synced"], known())
 
 
-def test_a_flag_that_is_not_supported_yet_says_what_to_do_instead() -> None:
-    with pytest.raises(ConfigError, match=r"--eval-http-port is not supported: .*live-eval results"):
-        check_flags(["--eval-http-port", "80"], known())
-
-
 def test_flags_of_slime_and_other_words_pass() -> None:
     check_flags(
         ["--eval-interval", "5", "--eval-temperature=0", "--lr", "1", "--sglang-eval-x", "y"], known()

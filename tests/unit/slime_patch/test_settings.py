@@ -120,6 +120,26 @@ def test_wandb_is_the_trainers_project_with_its_key_outside_of_the_configuration
     assert (config.project, config.group, config.name) == ("p", "g_abc", "g_abc-live-eval")
 
 
+def test_the_page_is_there_where_a_host_or_a_port_is_given(
+    parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = settings_of(*parse(LIVE))
+    assert off is not None and off.http is None
+    on = settings_of(*parse(LIVE + " --eval-http-port 8900", save="/save"))
+    assert on is not None and on.http is not None
+    assert (on.http.host, on.http.port, on.http.checkpoint_roots) == ("127.0.0.1", 8900, (Path("/save"),))
+    with pytest.raises(ConfigError, match="give a token"):
+        settings_of(*parse(LIVE + " --eval-http-host 0.0.0.0"))
+    monkeypatch.setenv("LIVE_EVAL_HTTP_TOKEN", "0123456789abcdef0123456789abcdef")
+    wide = settings_of(*parse(LIVE + " --eval-http-host 0.0.0.0"))
+    assert wide is not None and "0123456789abcdef" not in repr(wide)
+
+
+def test_slimes_eval_function_knows_the_eval_engines_only(parse: Parse) -> None:
+    with pytest.raises(ConfigError, match="models of --sglang-config"):
+        settings_of(*parse(LIVE + " --eval-runner slime", sglang_config="models.yaml"))
+
+
 def test_a_trainers_run_that_is_attached_leaves_the_service_without_one(parse: Parse) -> None:
     settings = settings_of(*parse(LIVE + " --eval-wandb-run attach", use_wandb=True, wandb_project="p"))
     assert settings is not None and settings.attach_wandb and settings.wandb is None
