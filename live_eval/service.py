@@ -68,6 +68,8 @@ SINK_CLOSE_S = 60.0
 """For sinks to take the last rows when the service ends; what is left waits in the ledger."""
 FINGERPRINTS = "fingerprint/"
 """Prefix of the ledger's keys under which fingerprints are kept."""
+CHECKSUMS = "checksum/"
+"""The same for the engines' own checksums."""
 
 
 class Service:
@@ -182,7 +184,12 @@ class Service:
 
     async def _start_engines(self, stack: AsyncExitStack, ledger: Ledger) -> EngineGroup:
         kept = {key: _vector(value) for key, value in ledger.under(FINGERPRINTS).items()}
-        book = FingerprintBook(kept, on_add=lambda key, vector: ledger.put(FINGERPRINTS + key, list(vector)))
+        book = FingerprintBook(
+            kept,
+            on_add=lambda key, vector: ledger.put(FINGERPRINTS + key, list(vector)),
+            checksums={key: str(value) for key, value in ledger.under(CHECKSUMS).items()},
+            on_checksum=lambda key, checksum: ledger.put(CHECKSUMS + key, checksum),
+        )
         group = EngineGroup(
             engine_specs(self._config),
             work_dir=self._run_dir.engines,
@@ -308,6 +315,7 @@ def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
             # Engines of one host share its visible GPUs: each takes the next `tp_size` of them.
             first_gpu=number * settings.tp_size,
             extra_args=settings.extra_args,
+            python=settings.python,
             url=url,
         )
         for number, url in enumerate(urls)

@@ -15,7 +15,7 @@ from fakes.engine import FakeEngine
 from fakes.engine_checkpoint import write_checkpoint
 
 from live_eval.channel import ChannelClient, socket_path
-from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
+from live_eval.config import EngineSettings, HttpSettings, ServiceConfig, StoreSettings
 from live_eval.errors import TransportError
 from live_eval.evaluation.datasets import EvalSetConfig
 from live_eval.results.reader import LedgerReader
@@ -34,9 +34,13 @@ class DeafEngine(FakeEngine):
     """While `deaf`, it never answers an abort; `shouted_at` tells that one came."""
 
     deaf = False
+    answers = True
+    """Whether it answers at all; else it is still starting for who attaches to it."""
     shouted_at: asyncio.Event
 
     async def _handle(self, method: str, path: str, body: Any) -> Reply:
+        if not self.answers:
+            await asyncio.sleep(3600)
         if self.deaf and path == "/abort_request":
             self.shouted_at.set()
             await asyncio.sleep(3600)
@@ -61,23 +65,29 @@ class Terminal:
             scheduler=SchedulerConfig(datasets=("a",)),
             store=StoreSettings(max_bytes=1 << 20),
             engines=EngineSettings(addresses=(engine.url,), device="cpu"),
+            http=HttpSettings(),
         ).save(self.run_dir.config)
 
     @asynccontextmanager
-    async def life(self) -> AsyncIterator[asyncio.subprocess.Process]:
-        """A service that serves."""
+    async def life(self, state: str = "serving") -> AsyncIterator[asyncio.subprocess.Process]:
+        """A service that is as far as this."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "live_eval.service", str(self.run_dir.config), cwd=ROOT
+            sys.executable,
+            "-m",
+            "live_eval.service",
+            str(self.run_dir.config),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
         )
         try:
-            await self.until_serving(process)
+            await self.until(state, process)
             yield process
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
 
-    async def until_serving(self, process: asyncio.subprocess.Process) -> None:
+    async def until(self, state: str, process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(WAIT_S):
             while True:
                 assert process.returncode is None
@@ -85,7 +95,7 @@ class Terminal:
                     status = await self.ask(StatusRequest())
                 except TransportError:
                     status = None
-                if isinstance(status, ServiceStatus) and status.state == "serving":
+                if isinstance(status, ServiceStatus) and status.state == state:
                     return
                 await asyncio.sleep(0.02)
 
@@ -140,7 +150,7 @@ async def test_a_second_ctrl_c_ends_it_at_once_and_the_next_start_runs_the_job_a
         process.send_signal(signal.SIGINT)
         await asyncio.wait_for(engine.shouted_at.wait(), WAIT_S)
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), WAIT_S) == -signal.SIGINT
+        assert await ended(process) == (-signal.SIGINT, False)
     assert terminal.jobs() == {"c1/a": ("running", "", 1)}
     engine.deaf, engine.tokens_s = False, 0.0
     async with terminal.life() as process:
@@ -150,3 +160,22 @@ async def test_a_second_ctrl_c_ends_it_at_once_and_the_next_start_runs_the_job_a
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), WAIT_S) == 0
     assert terminal.jobs()["c1/a"] == ("succeeded", "completed", 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_while_it_starts_ends_it_without_a_trace(
+    terminal: Terminal, number: signal.Signals
+) -> None:
+    terminal.engine.answers = False
+    async with terminal.life("starting") as process:
+        process.send_signal(number)
+        assert await ended(process) == (0, False)
+    assert not socket_path(terminal.run_dir.root, SERVICE_SOCKET).exists()
+    assert not terminal.run_dir.http_url.exists()
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int, bool]:
+    """Its exit status, and whether it printed a traceback."""
+    _, text = await asyncio.wait_for(process.communicate(), WAIT_S)
+    assert process.returncode is not None
+    return process.returncode, b"Traceback" in text
