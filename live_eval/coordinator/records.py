@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from live_eval.coordinator.comparisons import Comparisons
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.results.reader import PRIORITIES
 from live_eval.results.rows import VersionEvent
@@ -59,6 +60,7 @@ class JobRecords:
         self._same_as = same_as
         self._clock = clock
         self._measured: dict[str, _Measured] = {}
+        self._comparisons = Comparisons(ledger)
 
     def known(self) -> list[KnownJob]:
         """Every job of the ledger, for a scheduler that starts again."""
@@ -179,7 +181,7 @@ class JobRecords:
         return msgspec.structs.replace(
             result,
             score=detail.score if succeeded else None,
-            metrics=detail.metrics if succeeded else {},
+            metrics=detail.metrics | self._compared(row, detail) if succeeded else {},
             partial=detail.partial,
             n_expected=detail.counts.n_expected,
             n_scored=detail.counts.n_scored,
@@ -188,6 +190,12 @@ class JobRecords:
             engine_versions=detail.engine_labels,
             samples_path=detail.samples_path,
         )
+
+    def _compared(self, row: JobRow, detail: JobOutcomeDetail) -> dict[str, float]:
+        """What the version is against the one before it and the best one."""
+        if not isinstance(row.target, PolicyTarget):
+            return {}
+        return self._comparisons.metrics(row.dataset, row.target.policy_version, detail)
 
     def _tell(self, job_id: str, result: JobResult | None = None) -> None:
         self._announce(_event(self._ledger.job(job_id), result=result))

@@ -15,6 +15,7 @@ from live_eval.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from live_eval.evaluation.comparison import PromptScores
     from live_eval.evaluation.set_config import EvalSetConfig
     from live_eval.reasons import EndReason, JobStatus
     from live_eval.targets import Target
@@ -149,6 +150,9 @@ class JobOutcomeDetail:
     source_aborted: bool = False
     """Whether the source was told to abort: it answers nothing more before its target is pinned again."""
     samples_path: str = ""
+    prompt_scores: PromptScores = field(default_factory=dict, repr=False)
+    """What was scored, by prompt, for comparisons with other versions; empty unless the job succeeded."""
+    pass_threshold: float = 1.0
     started_at: float = 0.0
     """Seconds since the epoch."""
     finished_at: float = 0.0

@@ -1,15 +1,19 @@
 """What a set of samples says: pure functions over samples, joined by (dataset, row_id, sample).
 
-Metric names: `score`, `avg@N`, `pass@K`, `truncated`, `response_tokens`, and `reward/KEY` with
-`reward/KEY/n` for each number that a reward function returned. A metric without data is None.
+Metric names: `score` with `score/low`, `score/high`, `score/se` and `score/n_eff`, `avg@N`, `pass@K`,
+`truncated`, `response_tokens` with `/median`, `/p95` and `/max`, and `reward/KEY` with `reward/KEY/n` for
+each number that a reward function returned. A metric without data is None.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
+from live_eval.evaluation.intervals import estimate_mean
 from live_eval.evaluation.job import SampleCounts
 
 if TYPE_CHECKING:
@@ -53,14 +57,14 @@ def compute_metrics(
 
     `score` is the mean over scored samples. `avg@n` and `pass@k`, for k = 1, 2, 4, ... up to n,
     are means over complete rows: those with all n samples scored. `truncated` (share that ended
-    by length) and `response_tokens` (mean) are over all answered samples. ValueError if a sample
-    is there twice.
+    by length) and `response_tokens` are over all answered samples. ValueError if a sample is there
+    twice.
     """
     scored = [sample for sample in samples if sample.status == "scored"]
     answered = [s for s in samples if s.status != "aborted" and s.finish_reason in _ANSWERED]
     groups = _complete_groups(samples, n)
     metrics: dict[str, float | None] = {
-        "score": _mean(_reward(sample) for sample in scored),
+        **_score(scored),
         f"avg@{n}": _mean(sum(group) / n for group in groups),
     }
     k = 1
@@ -70,7 +74,7 @@ def compute_metrics(
         )
         k *= 2
     metrics["truncated"] = _mean(float(sample.finish_reason == "length") for sample in answered)
-    metrics["response_tokens"] = _mean(float(sample.num_tokens) for sample in answered)
+    metrics |= _lengths([sample.num_tokens for sample in answered])
     for key in sorted({key for sample in scored for key in sample.rewards}):
         values = [sample.rewards[key] for sample in scored if key in sample.rewards]
         metrics[f"reward/{key}"] = _mean(values)
@@ -81,6 +85,43 @@ def compute_metrics(
 def with_data(metrics: dict[str, float | None]) -> dict[str, float]:
     """The metrics that are not None."""
     return {name: value for name, value in metrics.items() if value is not None}
+
+
+def interval_method(metrics: Mapping[str, float]) -> str:
+    """How the interval of a result's score was made: `wilson`, `t`, or empty where it has none."""
+    if "score/low" not in metrics:
+        return ""
+    return "wilson" if "score/n_eff" in metrics else "t"
+
+
+def _score(scored: Sequence[Sample]) -> dict[str, float | None]:
+    """The mean reward with its interval, clustered by row."""
+    rows: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for sample in scored:
+        rows[sample.dataset, sample.row_id].append(_reward(sample))
+    found = estimate_mean(list(rows.values()))
+    if found is None:
+        return {"score": None}
+    return {
+        "score": found.mean,
+        "score/low": found.low,
+        "score/high": found.high,
+        "score/se": found.se,
+        "score/n_eff": found.effective,
+    }
+
+
+def _lengths(tokens: Sequence[int]) -> dict[str, float | None]:
+    """Mean, median, 95th percentile (the smallest length that 95 % do not exceed) and longest."""
+    name, ordered = "response_tokens", sorted(tokens)
+    if not ordered:
+        return {name: None}
+    return {
+        name: sum(ordered) / len(ordered),
+        f"{name}/median": float(median(ordered)),
+        f"{name}/p95": float(ordered[math.ceil(0.95 * len(ordered)) - 1]),
+        f"{name}/max": float(ordered[-1]),
+    }
 
 
 def _complete_groups(samples: Iterable[Sample], n: int) -> list[list[float]]:

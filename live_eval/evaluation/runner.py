@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from live_eval.errors import EngineError, PinMismatch
 from live_eval.evaluation.asking import TOO_LONG, Ask, Asker
+from live_eval.evaluation.comparison import prompt_scores
 from live_eval.evaluation.early_end import completed, ended_early, until_idle
 from live_eval.evaluation.ending import Ending, StopSignal
 from live_eval.evaluation.grading import Grading
@@ -287,6 +288,8 @@ class JobRun:
             num_engine_retries=asker.num_repins,
             source_aborted=self._source_aborted,
             samples_path=str(self._spec.samples_path),
+            prompt_scores=prompt_scores(samples, pass_threshold=config.pass_threshold) if succeeded else {},
+            pass_threshold=config.pass_threshold,
             started_at=self._started_at,
             finished_at=self._clock(),
         )
