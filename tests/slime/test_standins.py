@@ -132,10 +132,32 @@ def test_samples_have_what_rewards_need(source) -> None:
         ("slime/backends/megatron_utils/actor.py", "MegatronTrainRayActor.init", ["self", "args", "role"]),
         ("slime/rollout/rm_hub/__init__.py", "async_rm", ["args", "sample"]),
         ("slime/utils/processing_utils.py", "load_tokenizer", ["name_or_path"]),
+        ("slime/utils/misc.py", "load_function", ["path"]),
+        ("slime/utils/http_utils.py", "init_http_client", ["args"]),
+        ("slime/utils/http_utils.py", "get_rollout_num_engines", ["args"]),
+        ("slime/rollout/base_types.py", "call_rollout_fn", ["fn"]),
+        (
+            "slime/rollout/sglang_rollout.py",
+            "generate_rollout",
+            ["args", "rollout_id", "data_source", "evaluation"],
+        ),
+        ("slime/observability/logging_utils.py", "log", ["args", "metrics", "step_key"]),
+        ("slime/observability/logging_utils.py", "finish_tracking", ["args"]),
+        (
+            "slime/observability/rollout_metrics.py",
+            "log_eval_rollout_data",
+            ["rollout_id", "args", "data", "extra_metrics"],
+        ),
     ],
 )
 def test_functions_that_are_wrapped_or_called(source, path: str, function: str, first: list[str]) -> None:
     assert source(path).parameters(function)[: len(first)] == first
+
+
+@pytest.mark.parametrize("script", ["train.py", "train_async.py"])
+def test_scripts_end_their_logging_last(source, script: str) -> None:
+    body = source(script).definition("train").body
+    assert ast.unparse(body[-1]) == "finish_tracking(args)"
 
 
 @pytest.mark.parametrize("script", ["train.py", "train_async.py"])
@@ -149,6 +171,32 @@ def test_scripts_look_their_functions_up_when_they_run(source, script: str) -> N
     placement = "slime.ray.placement_group"
     names = ("create_placement_groups", "create_rollout_manager", "create_training_models")
     assert {("slime.utils.arguments", "parse_args"), *((placement, name) for name in names)} <= imports
+
+
+def test_slimes_eval_function_asks_the_router_of_its_arguments(source) -> None:
+    module = source("slime/rollout/sglang_rollout.py")
+    asked = ast.unparse(module.definition("generate"))
+    assert "f'http://{args.sglang_router_ip}:{args.sglang_router_port}/generate'" in asked
+    state = ast.unparse(module.definition("GenerateState.__init__"))
+    assert "args.sglang_server_concurrency * get_rollout_num_engines(args)" in state
+    numbers = ast.unparse(source("slime/utils/http_utils.py").definition("get_rollout_num_engines"))
+    assert "'rollout_num_engines'" in numbers
+
+
+def test_samples_keep_the_labels_of_their_answers(source) -> None:
+    assert 'self.weight_versions.append(meta_info["weight_version"])' in source("slime/utils/types.py").text
+
+
+def test_eval_steps_are_slimes(source) -> None:
+    step = ast.unparse(source("slime/observability/metric_utils.py").definition("compute_rollout_step"))
+    assert (
+        "rollout_id * args.rollout_batch_size * args.n_samples_per_prompt // args.global_batch_size" in step
+    )
+
+
+def test_fully_async_rollouts_refuse_to_evaluate(source) -> None:
+    function = source("slime/rollout/fully_async_rollout.py").definition("generate_rollout_fully_async")
+    assert "doesn't support evaluation mode" in ast.unparse(function)
 
 
 def test_handles_are_where_the_driver_looks_for_them(source) -> None:
