@@ -173,6 +173,20 @@ class Job:
         rows = self.ask_ledger("SELECT num_done FROM jobs WHERE job_id = ?", job_id)
         return rows[0]["num_done"] if rows else 0
 
+    def versions(self) -> set[int]:
+        """Sealed versions."""
+        query = "SELECT policy_version FROM versions WHERE state = 'sealed'"
+        return {row["policy_version"] for row in query_database(self.run_dir.catalogue, query)}
+
+    def versions_with_jobs(self) -> set[int]:
+        """Versions that have a job on record."""
+        return {row["policy_version"] for row in self.ask_ledger("SELECT policy_version FROM jobs")}
+
+    def versions_with_ends(self) -> set[int]:
+        """Versions whose every dataset has a result."""
+        rows = self.ask_ledger("SELECT policy_version, count(*) AS n FROM results GROUP BY policy_version")
+        return {row["policy_version"] for row in rows if row["n"] == len(self.datasets)}
+
     def until(self, condition: Callable[[], bool], *, pause_s: float = 0.005) -> None:
         """Wait for something to be so."""
         deadline = time.monotonic() + self.wait_s

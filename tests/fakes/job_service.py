@@ -27,14 +27,18 @@ class ServiceProcess:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Begin a life and return at once."""
+    def start(self, *, dies_at: tuple[str, int] | None = None) -> None:
+        """Begin a life and return at once. `dies_at`: a point of fakes.killed_service, and at which time
+        it is passed."""
         assert self._process is None or self._process.poll() is not None, "the life before has not ended"
         path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
         self.num_lives += 1
+        program = ["live_eval.service"]
+        if dies_at is not None:
+            program = ["fakes.killed_service", dies_at[0], str(dies_at[1])]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "live_eval.service", str(self._config)],
+                [sys.executable, "-m", *program, str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
