@@ -82,6 +82,8 @@ class WorkerChild:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                # As in slime, whose eval function sees no GPU: the engines need theirs whole.
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
                 start_new_session=True,
                 limit=MAX_REPLY,
             )
