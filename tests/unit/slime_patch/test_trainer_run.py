@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +72,19 @@ def test_rows_of_an_earlier_training_are_in_another_run() -> None:
     for seq in (1, 2, 3):
         run.take(OutboxRow(seq=seq, key=f"k{seq}", result=result(seq)))
     assert [row["eval/aime/policy_version"] for row in logged] == [3]
+
+
+def test_rows_go_through_slimes_own_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls.jsonl"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "fakes" / "slime_checkout"))
+    before = set(sys.modules)
+    try:
+        run = TrainerRun(ARGS, datasets=["aime"], attach=False, known=0)
+        run.take(OutboxRow(seq=1, key="k1", result=result(2)))
+        run.take(OutboxRow(seq=2, key="k2", result=result(3, status="failed")))
+    finally:
+        for name in set(sys.modules) - before:
+            if name.split(".")[0] == "slime":
+                del sys.modules[name]
+    (call,) = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert (call["call"], call["step_key"]) == ("log", "eval/step")
