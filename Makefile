@@ -15,7 +15,7 @@ DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(S
 	$(if $(INTERVAL),--eval-interval $(INTERVAL)) $(if $(SAMPLES),--n-samples-per-eval-prompt $(SAMPLES)) \
 	$(if $(CHECKPOINTS),--eval-checkpoint $(CHECKPOINTS)) $(if $(ENGINES),--engines $(ENGINES)) $(ARGS)
 
-.PHONY: help setup demo test test-py312 test-slime check fmt bench clean distclean
+.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench clean distclean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: setup ## unit tests, then integration tests (some start the real engine)
 test-py312: ## the unit tests that need no torch, on Python 3.12 in a thin .venv-312
 	@scripts/setup.sh --py312
 	.venv-312/bin/python -m pytest tests/unit $(addprefix --ignore=,$(NOT_ON_PY312)) $(ARGS)
+
+test-sglang-next: ## load, pin, evaluate and broadcast against the newest SGLang, in an environment of its own
+	@scripts/setup.sh --sglang-next
+	$(PYTHON_BIN) -m pytest tests/sglang_next $(ARGS)
 
 test-slime: setup ## the tests against a checkout of slime, some minutes each: SLIME_DIR=/path/to/slime
 	@test -n "$(SLIME_DIR)" || { echo "give SLIME_DIR=/path/to/a/checkout/of/slime (it is never written to)"; exit 2; }
@@ -57,4 +61,4 @@ clean: ## remove caches and build leftovers
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
 distclean: clean ## remove the environments and out/ too
-	rm -rf .venv .venv-312 out
+	rm -rf .venv .venv-312 .venv-sglang-next out

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds any Python that can run scripts/setup_env.py (which then finds the right one for .venv) and starts it.
-# usage: scripts/setup.sh [--py312 | --find VERSION]        PYTHON=/path/to/python3.11 forces the interpreter
+# usage: scripts/setup.sh [--py312 | --sglang-next | --find VERSION]        PYTHON=/path/to/python3.11 forces the interpreter
 set -eu
 cd "$(dirname "$0")/.."
 for candidate in "${PYTHON:-}" python3.11 python3.12 python3 python; do

@@ -1,8 +1,9 @@
 """Makes the local environments: .venv with everything pinned, and the thin .venv-312 for Python 3.12.
 
-usage: scripts/setup.sh              .venv: torch, the real SGLang on a CPU, live-eval (editable), the tools
-       scripts/setup.sh --py312      .venv-312: live-eval's own small dependencies and pytest, no torch
-       scripts/setup.sh --find X.Y   print the interpreter that would be used, exit 1 if there is none
+usage: scripts/setup.sh                .venv: torch, the real SGLang on a CPU, live-eval (editable), the tools
+       scripts/setup.sh --py312        .venv-312: live-eval's own small dependencies and pytest, no torch
+       scripts/setup.sh --sglang-next  .venv-sglang-next: another SGLang over .venv, for engines only
+       scripts/setup.sh --find X.Y     print the interpreter that would be used, exit 1 if there is none
 
 An environment is complete if its stamp says so; the stamp is written last and depends on the lock files,
 pyproject.toml, the names of the packages and the place of the checkout. An installation that was cut short
@@ -41,7 +42,17 @@ class SetupError(Exception):
 class Environment:
     """One virtual environment: where it is, which Pythons it may have, what goes into it."""
 
-    def __init__(self, name: str, versions: tuple[str, ...], locks: tuple[str, ...], needs_gb: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        versions: tuple[str, ...],
+        locks: tuple[str, ...],
+        needs_gb: float,
+        *,
+        over: Environment | None = None,
+    ) -> None:
+        """`over`: another environment, whose packages this one has where it has none of its own."""
+        self.over = over
         self.path = ROOT / name
         self.versions = versions
         self.locks = [LOCKS / lock for lock in locks]
@@ -52,7 +63,8 @@ class Environment:
     def stamp(self) -> dict[str, str]:
         """What a complete environment's stamp says."""
         digest = hashlib.sha256()
-        for path in [*self.locks, ROOT / "pyproject.toml"]:
+        below = self.over.locks if self.over else []
+        for path in [*self.locks, *below, ROOT / "pyproject.toml"]:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         # An editable install knows the packages that were there when it was made.
         digest.update(" ".join(sorted(init.parent.name for init in ROOT.glob("*/__init__.py"))).encode())
@@ -73,10 +85,21 @@ class Environment:
 MAIN = Environment(
     ".venv",
     ("3.11", "3.12"),
-    ("torch.txt", "core.txt", "eval.txt", "engine.txt", "extras.txt", "patch.txt", "test.txt", "check.txt"),
+    (
+        "torch.txt",
+        "core.txt",
+        "eval.txt",
+        "engine.txt",
+        "extras.txt",
+        "patch.txt",
+        "test.txt",
+        "page.txt",
+        "check.txt",
+    ),
     5.0,
 )
 PY312 = Environment(".venv-312", ("3.12",), ("core.txt", "eval.txt", "patch.txt", "test.txt"), 0.9)
+SGLANG_NEXT = Environment(".venv-sglang-next", ("3.11", "3.12"), ("engine-next.txt",), 0.8, over=MAIN)
 
 
 def count_pins(lock: Path) -> int:
@@ -133,7 +156,8 @@ def make_venv(env: Environment) -> None:
             return
         say(f"removing {env.path.name}: {reason}")
         shutil.rmtree(str(env.path))
-    base = find(*env.versions)
+    # Compiled packages of the environment below must fit this one's Python.
+    base = find(*((base_of(env.over),) if env.over else env.versions))
     say(f"making {env.path.name} with {base}")
     env.path.mkdir()
     (env.path / MARK).touch()
@@ -143,6 +167,15 @@ def make_venv(env: Environment) -> None:
     )
     if done.returncode != 0:
         raise SetupError(f"{base} -m venv failed:\n{done.stdout.decode('utf-8', 'replace').strip()}")
+    if env.over:
+        lay_over(env, env.over)
+
+
+def lay_over(env: Environment, below: Environment) -> None:
+    """Put the packages of `below` after the environment's own on its import path."""
+    (own,) = env.path.glob("lib/python*/site-packages")
+    (others,) = below.path.glob("lib/python*/site-packages")
+    (own / "live-eval-below.pth").write_text(f"{others}\n", encoding="utf-8")
 
 
 def steps(env: Environment) -> list[tuple[str, list[str], int]]:
@@ -238,7 +271,10 @@ def main(arguments: list[str]) -> int:
         elif sys.platform != "linux":
             raise SetupError(f"live-eval runs on Linux; this is {sys.platform}.")
         else:
-            ensure(PY312 if arguments == ["--py312"] else MAIN)
+            chosen = {"--py312": PY312, "--sglang-next": SGLANG_NEXT}.get("".join(arguments[:1]), MAIN)
+            if chosen.over:
+                ensure(chosen.over)
+            ensure(chosen)
     except (SetupError, PipFailed, NoPython) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

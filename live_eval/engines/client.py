@@ -179,6 +179,19 @@ class SGLangClient:
             engine=self.name,
         )
 
+    async def checksum(self, *, timeout_s: float = 60.0) -> str:
+        """SGLang's own checksum over all weights that the server holds; empty where it has none to give.
+
+        Ask an idle server. One that has none says so with an error status, and is none the worse for it.
+        """
+        body = {"action": "checksum"}
+        try:
+            answer = await self._json("POST", "/weights_checker", body=body, timeout_s=timeout_s)
+        except EngineRefused as error:
+            logger.debug("%s has no checksums: %s %s", self._who(), error.status, error.body)
+            return ""
+        return str(answer.get("per_engine_checksum") or "") if isinstance(answer, dict) else ""
+
     async def abort_all(self, *, timeout_s: float = 10.0) -> None:
         """End every request that has arrived at the server; it answers them with what they have."""
         await self._call("POST", "/abort_request", body={"rid": "", "abort_all": True}, timeout_s=timeout_s)
@@ -232,7 +245,7 @@ class SGLangClient:
             text=answer["text"],
             num_tokens=int(meta["completion_tokens"]),
             finish_reason=cast("FinishReason", finish.get("type", "abort")),
-            label=str(meta.get("weight_version", "")),
+            label=_label(meta),
             engine=self.name,
             output_ids=tuple(answer.get("output_ids") or ()),
             detail=str(finish.get("message", "")),
@@ -299,6 +312,16 @@ class SGLangClient:
 
     def _who(self) -> str:
         return f"engine {self.name} at {self.url}"
+
+
+def _label(meta: dict[str, Any]) -> str:
+    """The weight label of an answer: one, or all that tokens of it were generated on, joined by `+`.
+
+    Newer servers name each segment of the tokens with its weights; older ones the label at the end.
+    """
+    last = str(meta.get("weight_version", ""))
+    segments = meta.get("weight_versions") or ()
+    return "+".join(dict.fromkeys([*(str(segment["version"]) for segment in segments), last]))
 
 
 def _logprobs(ids: Sequence[int], row: Sequence[Sequence[Any]]) -> list[float]:

@@ -78,6 +78,8 @@ class EngineSpec:
     extra_args: tuple[str, ...] = ()
     url: str | None = None
     """Address of a running server to attach to; None launches one."""
+    python: Path | None = None
+    """Interpreter of the environment that has SGLang; None: this process' own."""
 
     def settings(self) -> LaunchSettings:
         """Arguments and environment of the server to launch."""
@@ -88,6 +90,7 @@ class EngineSpec:
             tp_size=self.tp_size,
             first_gpu=self.first_gpu,
             extra_args=self.extra_args,
+            python=self.python,
         )
 
 
@@ -263,7 +266,7 @@ class Engine:
         info = await self._client.server_info()
         self._check_dtype(info)
         self.flavour = info.flavour
-        self.held = Held(vector=await self._probe(self._client))
+        self.held = Held(vector=await self._probe(self._client), checksum=await self._client.checksum())
 
     def _check_dtype(self, info: ServerInfo) -> None:
         wanted = self.spec.dtype or checkpoint_dtype(self.spec.model_path)

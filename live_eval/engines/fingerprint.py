@@ -70,9 +70,14 @@ class FingerprintBook:
         entries: Mapping[str, Vector] | None = None,
         *,
         on_add: Callable[[str, Vector], None] | None = None,
+        checksums: Mapping[str, str] | None = None,
+        on_checksum: Callable[[str, str], None] | None = None,
     ) -> None:
+        """`checksums`, `on_checksum`: the same for the servers' own checksums."""
         self._entries = {key: tuple(vector) for key, vector in (entries or {}).items()}
         self._on_add = on_add
+        self._checksums = dict(checksums or {})
+        self._on_checksum = on_checksum
 
     @staticmethod
     def key(digest: str, flavour: str) -> str:
@@ -91,6 +96,19 @@ class FingerprintBook:
         self._entries[key] = vector
         if self._on_add is not None:
             self._on_add(key, vector)
+
+    def checksum(self, digest: str, flavour: str) -> str:
+        """The server's own checksum after an earlier load; empty where none was taken."""
+        return self._checksums.get(self.key(digest, flavour), "") if digest else ""
+
+    def add_checksum(self, digest: str, flavour: str, checksum: str) -> None:
+        """Note the checksum of a first load; a later one never replaces it."""
+        key = self.key(digest, flavour)
+        if not digest or not checksum or key in self._checksums:
+            return
+        self._checksums[key] = checksum
+        if self._on_checksum is not None:
+            self._on_checksum(key, checksum)
 
     def entries(self) -> dict[str, Vector]:
         """All entries, for whoever keeps them."""

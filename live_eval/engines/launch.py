@@ -55,6 +55,8 @@ class LaunchSettings:
     env: dict[str, str] = field(default_factory=dict)
     append_paths: tuple[Path, ...] = ()
     """Directories for the end of the server's import path."""
+    python: Path | None = None
+    """Interpreter of the environment that has SGLang; None: this process' own."""
 
 
 def read_config(model_path: Path) -> dict[str, object]:
@@ -96,6 +98,7 @@ def launch_settings(
     tp_size: int = 1,
     first_gpu: int = 0,
     extra_args: tuple[str, ...] = (),
+    python: Path | None = None,
 ) -> LaunchSettings:
     """Arguments and environment for a server of `model_path`.
 
@@ -114,6 +117,7 @@ def launch_settings(
         args=(*device_args, *extra_args),
         env=env,
         append_paths=(STUBS_DIR,) if on_cpu else (),
+        python=python,
     )
 
 
@@ -151,7 +155,7 @@ class EngineProcess:
         """
         host, port = "127.0.0.1", port or free_port()
         private = _private_dir()
-        command = [sys.executable, "-P", serve.__file__, "--parent", str(os.getpid())]
+        command = [str(settings.python or sys.executable), "-P", serve.__file__, "--parent", str(os.getpid())]
         command += ["--private-dir", str(private)]
         for path in settings.append_paths:
             command += ["--append-path", str(path)]

@@ -224,6 +224,7 @@ class Lease:
             raise next(iter(failed.values()), EngineDied("all engines were lost before the load"))
         for engine, pin in pins.items():
             self._group.pinner.book.add(target.digest, engine.flavour, pin.held.vector)
+            self._group.pinner.book.add_checksum(target.digest, engine.flavour, pin.held.checksum)
         return _report(target, pins, failed, verify_s=verify_s)
 
     async def _pin_one(self, engine: Engine, target: PinTarget) -> EnginePin | EngineError:
@@ -266,6 +267,11 @@ def _disagreeing(pins: dict[Engine, EnginePin], target: PinTarget) -> dict[Engin
                 f"engines {names} compute different log-probs after loading {target.label!r}: {apart:.3g} "
                 f"apart (allowed {near:g})"
             )
+            failed |= dict.fromkeys(engines, error)
+        checksums = {engine.name: pins[engine].held.checksum for engine in engines}
+        if len(set(checksums.values())) > 1:
+            listed = ", ".join(f"{name} {checksum or 'none'}" for name, checksum in checksums.items())
+            error = PinMismatch(f"engines' checksums differ after loading {target.label!r}: {listed}")
             failed |= dict.fromkeys(engines, error)
     return failed
 

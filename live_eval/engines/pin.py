@@ -79,6 +79,8 @@ class Held:
     vector: Vector
     digest: str = ""
     """Empty for the weights that a server was launched with."""
+    checksum: str = ""
+    """SGLang's own over all its weights; empty where the server has none to give."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,6 +134,7 @@ class Pinner:
         began = time.monotonic()
         await client.abort_all()
         vector, fingerprint_s = await self._load(client, target)
+        checksum = await self._checksum(client, target, flavour) if before.checksum else ""
         near = tolerance(flavour.split("/")[1])
         moved = distance(vector, before.vector)
         if moved <= near and not (target.digest and target.digest == before.digest):
@@ -143,7 +146,7 @@ class Pinner:
                 f"those of an earlier load of {target.digest} (allowed {near:g})"
             )
         return EnginePin(
-            held=Held(vector=vector, digest=target.digest),
+            held=Held(vector=vector, digest=target.digest, checksum=checksum),
             label=target.label,
             load_s=time.monotonic() - began - fingerprint_s,
             fingerprint_s=fingerprint_s,
@@ -160,6 +163,23 @@ class Pinner:
                 f"engine {client.name} no longer computes {target.label!r}: its log-probs are {apart:.3g} "
                 f"from those after the load (allowed {near:g})"
             )
+        now = await client.checksum(timeout_s=self.limits.fingerprint_s) if held.checksum else ""
+        if now != held.checksum:
+            raise PinMismatch(
+                f"engine {client.name} no longer holds {target.label!r}: its checksum is {now or 'none'}, "
+                f"after the load it was {held.checksum}"
+            )
+
+    async def _checksum(self, client: SGLangClient, target: PinTarget, flavour: str) -> str:
+        """The server's own checksum, equal to that of every earlier load of the digest."""
+        checksum = await client.checksum(timeout_s=self.limits.fingerprint_s)
+        known = self.book.checksum(target.digest, flavour)
+        if not checksum or (known and checksum != known):
+            raise PinMismatch(
+                f"engine {client.name} after loading {target.label!r}: its checksum is {checksum or 'none'}, "
+                f"of an earlier load of {target.digest} it was {known or 'not taken'}"
+            )
+        return checksum
 
     async def _load(self, client: SGLangClient, target: PinTarget) -> tuple[Vector, float]:
         """Flush, blank, load, compare label, take the fingerprint; returns it and the seconds it took."""

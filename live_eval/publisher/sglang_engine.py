@@ -1,8 +1,10 @@
 """An SGLang server as an engine that the trainer updates, over its HTTP interface.
 
-Speaks what SGLang 0.5.15 understands; later versions want a weight update opened and closed.
-Invariants: a bucket is announced to a server only if it is in the group, since a name that it
-does not know ends it; every call has a deadline.
+Newer servers want a weight update opened before its first bucket and closed after its last; a server
+says itself whether it does: an older one does not know the request.
+
+Invariants: a bucket is announced to a server only if it is in the group, since a name that it does not
+know ends it; every call has a deadline.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ class SGLangEngine:
         )
         self._label = ""
         self._lives = 0
+        self._has_updates: bool | None = None
+        """Whether this life of the server wants weight updates opened; None: not asked yet."""
+        self._is_open = False
 
     def alive(self, timeout_s: float) -> str:
         """A server that does not show the label of the last sync is a new one, or was loaded by others."""
@@ -45,6 +50,8 @@ class SGLangEngine:
         if self._label and label != self._label:
             self._lives += 1
             self._label = ""
+            self._has_updates = None
+            self._is_open = False
         return f"life {self._lives}"
 
     def join(self, invitation: Invitation) -> None:
@@ -72,6 +79,7 @@ class SGLangEngine:
             left = max(deadline - time.monotonic(), FLUSH_PAUSE_S)
             answer = self._send("POST", "/flush_cache", None, left)
             if answer.status_code == httpx.codes.OK:
+                self._open_update(max(deadline - time.monotonic(), FLUSH_PAUSE_S))
                 return
             if time.monotonic() > deadline:
                 raise TransportError(f"{self.name} was not idle within {timeout_s:g} s: {_body(answer)}")
@@ -90,7 +98,21 @@ class SGLangEngine:
         self._label = str(header.weight_version)
 
     def resume(self, timeout_s: float) -> None:
+        """Close the update, if one is open, whether it came to its end or not; then go on."""
+        if self._is_open:
+            self._is_open = False
+            self._call("POST", "/end_weight_update", {}, timeout_s)
         self._call("POST", "/continue_generation", {}, timeout_s)
+
+    def _open_update(self, timeout_s: float) -> None:
+        """Open a weight update where the server knows that: before a broadcast, which waits for everyone."""
+        if self._has_updates is False or self._is_open:
+            return
+        answer = self._send("POST", "/begin_weight_update", {}, timeout_s)
+        self._has_updates = answer.status_code not in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
+        if self._has_updates and answer.status_code != httpx.codes.OK:
+            raise TransportError(f"{self.name} opens no weight update: {answer.status_code} {_body(answer)}")
+        self._is_open = self._has_updates
 
     def close(self) -> None:
         """Close the connections."""

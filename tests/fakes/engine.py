@@ -48,6 +48,10 @@ class FakeEngine(HttpServer):
     """Longest prompt in characters or tokens."""
     answer_label: str | None = None
     """Label on answers if it is not the loaded one."""
+    segments: tuple[str, ...] = ()
+    """Weights of each token of an answer, as newer servers tell; none: as older ones."""
+    checksum: str | None = None
+    """`content` for one over what is loaded, any other text for itself; None: it has none to give."""
     hang_up: int = 0
     """How many of the next requests end without an answer."""
     idle_s: float = 60.0
@@ -99,6 +103,8 @@ class FakeEngine(HttpServer):
                 return 200, {**info, "model_path": str(self.model)}
             case "/flush_cache":
                 return self._flush()
+            case "/weights_checker":
+                return self._check_weights()
             case "/abort_request":
                 self._aborts.set()
                 self._aborts = asyncio.Event()
@@ -108,6 +114,17 @@ class FakeEngine(HttpServer):
             case "/generate":
                 return await self._generate(body)
         return 404, {"error": path}
+
+    def _check_weights(self) -> Reply:
+        if self.checksum is None:
+            return 400, {"success": False, "message": "Torch not compiled with CUDA enabled"}
+        own = tensor_digest(repr(sorted(self._tensors.items())).encode())
+        return 200, {
+            "success": True,
+            "message": "Success.",
+            "ranks": [],
+            "per_engine_checksum": own if self.checksum == "content" else self.checksum,
+        }
 
     def _flush(self) -> Reply:
         if self.flush_refusals or self.num_running:
@@ -124,6 +141,11 @@ class FakeEngine(HttpServer):
             self._load(path)
         self.label = label
         return 200, {"success": True, "message": "Succeeded to update model weights."}
+
+    def _segments(self) -> dict[str, Any]:
+        """Of newer servers: which token was generated on which weights."""
+        runs = [{"version": name, "start": at, "end": at + 1} for at, name in enumerate(self.segments)]
+        return {"weight_versions": runs} if runs else {}
 
     async def _generate(self, body: dict[str, Any]) -> Reply:
         prompts = body.get("input_ids") or body.get("text")
@@ -154,7 +176,8 @@ class FakeEngine(HttpServer):
                     "finish_reason": reason,
                     "completion_tokens": int(1000 * (time.monotonic() - began)),
                     "weight_version": self.label if self.answer_label is None else self.answer_label,
-                },
+                }
+                | self._segments(),
             }
             for rid, prompt in zip(body["rid"], prompts, strict=True)
         ]

@@ -199,3 +199,25 @@ async def test_abort_ends_what_runs(client: SGLangClient, server: FakeEngine) ->
         await asyncio.sleep(0.01)
     await client.abort_all()
     assert {answer.finish_reason for answer in await running} == {"abort"}
+
+
+@pytest.mark.parametrize(
+    ("segments", "label"),
+    [((), "7"), (("7", "7"), "7"), (("6", "7"), "6+7"), (("7", "8"), "7+8"), (("default",), "default+7")],
+)
+async def test_an_answer_is_labelled_by_all_weights_that_it_was_generated_on(
+    client: SGLangClient, server: FakeEngine, segments: tuple[str, ...], label: str
+) -> None:
+    server.answer_label, server.segments = "7", segments
+    (answer,) = await client.generate(prompts("a"), timeout_s=5)
+    assert answer.label == label
+
+
+async def test_a_server_without_checksums_says_so_and_is_none_the_worse(
+    client: SGLangClient, server: FakeEngine
+) -> None:
+    assert await client.checksum() == ""
+    server.checksum = "content"
+    first = await client.checksum()
+    assert first
+    assert await client.checksum() == first

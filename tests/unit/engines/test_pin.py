@@ -252,3 +252,50 @@ async def test_bad_files_are_refused_before_any_engine_sees_them(pinner: Pinner,
 
 def void(_: object) -> None:
     """For a check whose report is of no use."""
+
+
+# --- servers that have checksums of their own ---------------------------------------------
+
+
+async def start_checked(pinner: Pinner, client: SGLangClient, server: FakeEngine) -> Held:
+    """The engine at its start, as one that has checksums."""
+    server.checksum = "content"
+    return Held(vector=await pinner.fingerprint(client), checksum=await client.checksum())
+
+
+async def test_a_load_is_compared_with_the_checksum_of_the_first_one(
+    pinner: Pinner, client: SGLangClient, server: FakeEngine, v1: PinTarget, v2: PinTarget
+) -> None:
+    before = await start_checked(pinner, client, server)
+    first = await pinner.pin(client, v1, before=before, flavour=FLAVOUR)
+    assert first.held.checksum not in ("", before.checksum)
+    pinner.book.add_checksum(v1.digest, FLAVOUR, first.held.checksum)
+    second = await pinner.pin(client, v2, before=first.held, flavour=FLAVOUR)
+    again = await pinner.pin(client, v1, before=second.held, flavour=FLAVOUR)
+    assert again.held.checksum == first.held.checksum != second.held.checksum
+    server.checksum = "something else"
+    with pytest.raises(PinMismatch, match="checksum is something else, of an earlier load"):
+        await pinner.pin(client, v1, before=again.held, flavour=FLAVOUR)
+
+
+async def test_a_checksum_that_is_not_given_any_more_is_no_proof(
+    pinner: Pinner, client: SGLangClient, server: FakeEngine, v1: PinTarget
+) -> None:
+    before = await start_checked(pinner, client, server)
+    pin = await pinner.pin(client, v1, before=before, flavour=FLAVOUR)
+    server.checksum = None
+    with pytest.raises(PinMismatch, match="no longer holds '1': its checksum is none"):
+        await pinner.check(client, v1, held=pin.held, flavour=FLAVOUR)
+    with pytest.raises(PinMismatch, match="its checksum is none"):
+        await pinner.pin(client, v1, before=pin.held, flavour=FLAVOUR)
+
+
+async def test_weights_that_change_under_a_job_are_found_by_their_checksum(
+    pinner: Pinner, client: SGLangClient, server: FakeEngine, v1: PinTarget
+) -> None:
+    before = await start_checked(pinner, client, server)
+    pin = await pinner.pin(client, v1, before=before, flavour=FLAVOUR)
+    await pinner.check(client, v1, held=pin.held, flavour=FLAVOUR)
+    server.checksum = "changed"
+    with pytest.raises(PinMismatch, match="its checksum is changed, after the load it was"):
+        await pinner.check(client, v1, held=pin.held, flavour=FLAVOUR)

@@ -153,19 +153,40 @@ def test_only_torch_is_installed_with_its_dependencies() -> None:
 
 def test_every_lock_file_pins_every_line_and_none_contradicts_another() -> None:
     seen: dict[str, str] = {}
-    for lock in setup_env.LOCKS.glob("*.txt"):
+    (apart,) = setup_env.SGLANG_NEXT.locks
+    for lock in sorted(setup_env.LOCKS.glob("*.txt"), key=lambda lock: lock == apart):
         pinned = verify_env.pins(lock)
         assert len(pinned) == setup_env.count_pins(lock) > 0
         lines = [line.split("#")[0].strip() for line in lock.read_text(encoding="utf-8").splitlines()]
         assert {line for line in lines if line} == {f"{name}=={version}" for name, version in pinned.items()}
         for name, version in pinned.items():
-            assert seen.setdefault(name, version) == version
+            if lock == apart:  # lists what differs, and nothing else
+                assert seen[name] != version
+            else:
+                assert seen.setdefault(name, version) == version
 
 
-def test_every_lock_file_is_part_of_the_environment() -> None:
-    assert {lock.name for lock in setup_env.MAIN.locks} == {
-        lock.name for lock in setup_env.LOCKS.glob("*.txt")
-    }
+def test_every_lock_file_is_part_of_an_environment() -> None:
+    locks = [*setup_env.MAIN.locks, *setup_env.SGLANG_NEXT.locks]
+    assert {lock.name for lock in locks} == {lock.name for lock in setup_env.LOCKS.glob("*.txt")}
+
+
+def test_an_environment_over_another_one_has_its_packages_after_its_own(env: setup_env.Environment) -> None:
+    (setup_env.LOCKS / "next.txt").write_text("rich==16.0.0\n")
+    above = setup_env.Environment(".venv-next", (HERE,), ("next.txt",), 1.0, over=env)
+    for place in (env.path, above.path):
+        (place / "lib" / "python3" / "site-packages").mkdir(parents=True)
+    setup_env.lay_over(above, env)
+    (pth,) = above.path.rglob("*.pth")
+    assert pth.read_text().strip() == str(env.path / "lib" / "python3" / "site-packages")
+
+
+def test_an_environment_is_made_again_when_what_lies_below_it_has_changed(env: setup_env.Environment) -> None:
+    (setup_env.LOCKS / "next.txt").write_text("rich==16.0.0\n")
+    above = setup_env.Environment(".venv-next", (HERE,), ("next.txt",), 1.0, over=env)
+    before = above.stamp
+    env.locks[0].write_text("rich==15.0.1\n")
+    assert above.stamp != before
 
 
 def test_problems_name_what_is_absent_and_what_has_another_version() -> None:
