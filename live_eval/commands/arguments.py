@@ -21,6 +21,13 @@ def positive_int(text: str) -> int:
     return value
 
 
+def port(text: str) -> int:
+    """A TCP port, or 0 for any that is free."""
+    if not text.isdecimal() or not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535 (0: any that is free)")
+    return int(text)
+
+
 def absolute_path(text: str) -> Path:
     """A path, made absolute against the current directory; it need not exist."""
     if not text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from live_eval.commands.arguments import absolute_path, positive_int
+from live_eval.commands.arguments import absolute_path, port, positive_int
 
 if TYPE_CHECKING:
     from live_eval.commands.arguments import Subparsers
@@ -63,6 +63,12 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--engines", type=positive_int, default=1, metavar="E", help="eval engines to start (default 1)"
+    )
+    parser.add_argument(
+        "--http-port",
+        type=port,
+        metavar="N",
+        help="serve the page on this port of loopback during the run (0: any that is free)",
     )
     parser.add_argument(
         "--json", type=absolute_path, metavar="FILE", help="write what happened to FILE as JSON"

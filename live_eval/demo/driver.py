@@ -68,6 +68,7 @@ class DemoDriver:
         self._view = view
         self._run_id = run_id
         self._socket = socket_path(run_dir.root, SERVICE_SOCKET)
+        self._page_said = False
         self._service = Child(
             "service",
             "live_eval.service",
@@ -126,6 +127,7 @@ class DemoDriver:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 told = time.monotonic()
                 while (await self._status()) != "serving":
+                    self._say_page()
                     if self._service.ended:
                         raise DemoFailed(f"the service did not start; see {log}")
                     if time.monotonic() - told > STILL_STARTING_S:
@@ -134,7 +136,14 @@ class DemoDriver:
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
             raise DemoFailed(f"the service was not ready in {READY_TIMEOUT_S:.0f} s; see {log}") from error
+        self._say_page()
         self._view.say("the eval engine is ready")
+
+    def _say_page(self) -> None:
+        """Once it is there, which is before the engines are."""
+        if not self._page_said and self._run_dir.http_url.exists():
+            self._page_said = True
+            self._view.say(f"the page: {self._run_dir.http_url.read_text(encoding='utf-8').strip()}/")
 
     async def _status(self) -> str:
         with contextlib.suppress(TransportError):

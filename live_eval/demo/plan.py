@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from safetensors import SafetensorError
 
-from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
+from live_eval.config import EngineSettings, HttpSettings, ServiceConfig, StoreSettings
 from live_eval.demo.model import write_base
 from live_eval.demo.tasks import TASKS, write_eval_set
 from live_eval.errors import ConfigError
@@ -59,6 +59,8 @@ class DemoOptions:
     checkpoints: tuple[Path, ...]
     num_engines: int
     json_file: Path | None
+    http_port: int | None = None
+    """Where the page is served during the run; 0: any port that is free, None: no page."""
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> DemoOptions:
@@ -74,6 +76,7 @@ class DemoOptions:
             checkpoints=tuple(Path(path) for path in args.eval_checkpoint),
             num_engines=args.engines,
             json_file=Path(args.json) if args.json else None,
+            http_port=args.http_port,
         )
 
 
@@ -127,6 +130,7 @@ def service_config(options: DemoOptions, run_dir: RunDir, run_id: str) -> Servic
         store=StoreSettings(max_bytes=MAX_STORE_BYTES, keep_newest=options.num_versions),
         engines=EngineSettings(num_engines=options.num_engines, device="cpu"),
         limits=RunLimits(num_in_flight=CALLS_PER_ENGINE * options.num_engines),
+        http=_http(options, run_dir),
         wandb=WandbConfig(
             dir=run_dir.wandb,
             project="live-eval-demo",
@@ -135,6 +139,13 @@ def service_config(options: DemoOptions, run_dir: RunDir, run_id: str) -> Servic
             config={"transport": options.transport, "on_update": options.on_update, "seed": options.seed},
         ),
     )
+
+
+def _http(options: DemoOptions, run_dir: RunDir) -> HttpSettings | None:
+    if options.http_port is None:
+        return None
+    # Its versions are checkpoints as they lie there, to be evaluated once more from the page.
+    return HttpSettings(port=options.http_port, checkpoint_roots=(run_dir.store.absolute(),))
 
 
 def _eval_set(options: DemoOptions, run_dir: RunDir, name: str) -> EvalSetConfig:

@@ -82,6 +82,7 @@ def test_the_options_of_demo_are_these() -> None:
         "n_samples_per_eval_prompt",
         "eval_checkpoint",
         "engines",
+        "http_port",
         "json",
     }
     assert args.out == Path.cwd() / "somewhere"

@@ -39,6 +39,16 @@ def test_a_directory_that_no_demo_made_is_refused_and_left_as_it_is(options: Dem
     assert (options.out / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_port_brings_the_page_and_lets_versions_of_the_run_be_evaluated_from_it(
+    options: DemoOptions,
+) -> None:
+    run_dir = RunDir(options.out)
+    assert service_config(options, run_dir, "run").http is None
+    http = service_config(replace(options, http_port=8123), run_dir, "run").http
+    assert http is not None
+    assert (http.host, http.port, http.checkpoint_roots) == ("127.0.0.1", 8123, (run_dir.store,))
+
+
 def test_an_earlier_demo_is_replaced_though_its_versions_are_read_only(options: DemoOptions) -> None:
     version = options.out / "store" / "versions" / "v000001"
     version.mkdir(parents=True)
