@@ -28,8 +28,8 @@ setup: ## make .venv with everything pinned, the real SGLang on a CPU among it (
 demo: setup ## train a small model on the CPU and see each version evaluated by the real engine (OUT=out/demo)
 	.venv/bin/live-eval demo --out $(OUT) $(DEMO_OPTIONS)
 
-test: setup ## unit tests, then integration tests (some start the real engine)
-	$(PYTHON_BIN) -m pytest tests/unit tests/integration $(ARGS)
+test: setup ## unit tests, the page in Chromium where there is one, integration tests (some start the real engine)
+	$(PYTHON_BIN) -m pytest tests/unit tests/page tests/integration $(ARGS)
 
 test-py312: ## the unit tests that need no torch, on Python 3.12 in a thin .venv-312
 	@scripts/setup.sh --py312

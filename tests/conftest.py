@@ -7,6 +7,7 @@ import uuid
 
 import leftovers
 import pytest
+from fakes import browser
 from hypothesis import settings
 
 MARK = uuid.uuid4().hex
@@ -28,6 +29,27 @@ os.environ |= {
 settings.register_profile("same", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+NOT_RUN = pytest.StashKey[int]()
+"""Number of tests that need a browser where there is none."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a browser its tests are not run, which the closing lines say."""
+    if not browser.why_not():
+        return
+    left_out = [item for item in items if item.get_closest_marker("browser")]
+    config.stash[NOT_RUN] = len(left_out)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what was not run."""
+    if number := config.stash.get(NOT_RUN, 0):
+        terminalreporter.write_line(f"NOT RUN: {number} tests of the page: {browser.why_not()}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -50,6 +50,8 @@ class PageService:
         self.refusals: dict[str, Refusal] = {}
         """Route -> what it is refused with from now on."""
         self.token_needed = False
+        self.last_ids: list[str] = []
+        """`Last-Event-ID` of each event stream that was opened."""
         self._number = 0
         self._clients: list[queue.Queue[bytes | None]] = []
         self._lock = threading.Lock()
@@ -226,6 +228,7 @@ class PageService:
                 return None
 
             def _events(self) -> None:
+                service.last_ids.append(self.headers.get("Last-Event-ID", ""))
                 mine: queue.Queue[bytes | None] = queue.Queue()
                 mine.put(b'retry: 2000\n\nevent: hello\ndata: {"life": "life", "run_id": "run"}\n\n')
                 self._head(200, "text/event-stream")

@@ -11,7 +11,7 @@ function fill(element, attributes, children) {
     else if (name in PROPERTIES) element[name] = value;
     else element.setAttribute(name, value === true ? '' : String(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
@@ -26,7 +26,7 @@ export const s = (tag, attributes, ...children) => fill(document.createElementNS
 /** Replace what is in `element`; focus stays on the part with the same data-focus. */
 export function put(element, ...children) {
   const focus = focusKey(element);
-  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   restore(element, focus);
 }
 

@@ -4,7 +4,7 @@ import { h, put, slot } from './dom.js';
 import { clock, duration, interval, plural, score, targetName } from './format.js';
 import { icon } from './icons.js';
 import { cancelButton } from './cancel.js';
-import { badge, card, compareHref, digest, empty, meter, trouble, whyOf } from './parts.js';
+import { badge, card, compareHref, digest, hasScore, meter, trouble, whyOf } from './parts.js';
 import { samplesPanel } from './samples.js';
 import { isEnded, reasonWord, stateWord } from './words.js';
 
@@ -82,7 +82,7 @@ function outcome(job) {
 
 function headline(job) {
   if (job.status === 'running')
-    return h('div', { class: 'field' }, meter(job.num_done, job.num_expected), h('span', { class: 'muted' }, `${job.num_done} of ${job.num_expected} samples`, job.estimate && `. So far ${score(job.estimate.score)} (95 %: ${interval(job.estimate)})`));
+    return h('div', { class: 'field' }, meter(job.num_done, job.num_expected), h('span', { class: 'muted' }, `${job.num_done} of ${job.num_expected} samples`, hasScore(job.estimate) && `. So far ${score(job.estimate.score)} (95 %: ${interval(job.estimate)})`));
   if (job.status !== 'succeeded') return h('p', { class: 'muted' }, isEnded(job.status) ? 'It has no score.' : 'It waits for its turn.');
   return h('p', {}, h('strong', { class: 'headline' }, score(job.score)), ' ', h('span', { class: 'muted' }, job.interval ? `95 % interval ${interval(job.interval)} (${job.interval.method})` : 'no interval known'));
 }

@@ -4,7 +4,7 @@ import { get } from './api.js';
 import { h, put, s } from './dom.js';
 import { clock } from './format.js';
 import { jobHref, segments } from './parts.js';
-import { keys, onWidth, scale } from './plot.js';
+import { keys, onWidth } from './plot.js';
 import { drawLane, patterns } from './lane_draw.js';
 import { describe, evaluations, laneRows } from './lane_rows.js';
 import { legend } from './lane_legend.js';

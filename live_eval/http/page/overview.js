@@ -4,7 +4,7 @@ import { ago, bytes, clock, duration, plural, score, targetName } from './format
 import { icon } from './icons.js';
 import { cancelButton } from './cancel.js';
 import { lanePanel } from './lane.js';
-import { badge, card, empty, jobLink, scoreCell, segments, whyOf } from './parts.js';
+import { badge, card, empty, hasScore, jobLink, scoreCell, segments, whyOf } from './parts.js';
 import { scoreChart } from './scores.js';
 
 export function overviewView(model) {
@@ -84,7 +84,7 @@ function scoresPanel(model) {
     keyed(holder, names, (name) => name, (name) => {
       const chart = scoreChart(name);
       charts.set(name, chart);
-      return { node: chart.node, update: (each) => chart.update({ points: model.points(each, kind), live: liveOf(model, each, kind), zoom, kind }) };
+      return { node: chart.node, update: (each) => chart.update({ points: model.points(each, kind), live: liveOf(model, each, kind), zoom, kind, loaded: model.loaded }) };
     });
   }
   const update = (changed) => ['results', 'progress', 'jobs', 'status'].some((name) => changed.has(name)) && needed(changed) && drawAll();
@@ -101,7 +101,7 @@ const waitText = (model) => {
 function liveOf(model, dataset, kind) {
   const job = model.jobsBy('running').find((each) => each.dataset === dataset && each.kind === kind);
   if (!job) return null;
-  return { x: job.policy_version ?? Number(/\d+/.exec(job.target)?.[0] ?? 0), kind, done: job.num_done, expected: job.num_expected, estimate: job.estimate?.score === undefined || job.estimate?.score === null ? null : job.estimate };
+  return { x: job.policy_version ?? Number(/\d+/.exec(job.target)?.[0] ?? 0), kind, done: job.num_done, expected: job.num_expected, estimate: hasScore(job.estimate) ? job.estimate : null };
 }
 
 function nowPanel(model) {

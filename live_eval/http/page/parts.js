@@ -40,6 +40,9 @@ export function range(value, between) {
     s('circle', { class: 'dot', cx: at(value), cy: 8, r: 3.5 }));
 }
 
+/** Whether samples have been scored yet. */
+export const hasScore = (estimate) => estimate?.score !== null && estimate?.score !== undefined;
+
 /** What a job says for its score: the score, how far it is, or nothing. */
 export function scoreCell(job) {
   if (job.status === 'succeeded')
@@ -48,7 +51,7 @@ export function scoreCell(job) {
   const { estimate } = job;
   return h('span', { class: 'field' },
     meter(job.num_done, job.num_expected),
-    h('span', { class: 'muted small' }, `${job.num_done} of ${job.num_expected}`, estimate && `, so far ${score(estimate.score)}`));
+    h('span', { class: 'muted small' }, `${job.num_done} of ${job.num_expected}`, hasScore(estimate) && `, so far ${score(estimate.score)}`));
 }
 
 /** Why it is as it is, for people. */

@@ -10,7 +10,7 @@ const HEIGHT = 232;
 const EDGE = { left: 44, right: 18, top: 14, bottom: 50 };
 const DENSE = 150;
 
-/** update({points, live, zoom, kind}): points rise in x, `live` is a running job or null. */
+/** update({points, live, zoom, kind, loaded}): points rise in x, `live` is a running job or null. */
 export function scoreChart(dataset) {
   const svg = s('svg', { class: 'plot', role: 'img', tabindex: '0', height: HEIGHT });
   const which = h('span', { class: 'which' });
@@ -21,7 +21,7 @@ export function scoreChart(dataset) {
   const node = h('article', { class: 'card', 'data-dataset': dataset },
     h('div', { class: 'chart-head' }, h('h3', {}, dataset), which, big, between), h('div', { class: 'card-body' }, svg), foot, spoken);
   let width = 0;
-  let data = { points: [], live: null, zoom: false, kind: 'live' };
+  let data = { points: [], live: null, zoom: false, kind: 'live', loaded: false };
   let chosen = -1;
   let frame = null;
 
@@ -49,7 +49,7 @@ export function scoreChart(dataset) {
     const scored = data.points.filter((each) => each.score !== null);
     const shown = point ?? scored.at(-1);
     which.textContent = shown ? `${named(shown)}${point ? '' : ', newest score'}` : '';
-    big.textContent = shown ? (shown.score === null ? stateWord(shown.status) : score(shown.score)) : 'No score yet';
+    big.textContent = shown ? (shown.score === null ? stateWord(shown.status) : score(shown.score)) : data.loaded ? 'No score yet' : 'Reading';
     between.textContent = !shown ? '' : shown.score === null ? reasonWord(shown.reason) : shown.interval ? `95 %: ${interval(shown.interval)}` : 'no interval known';
     put(foot, notes(shown, scored, data));
   }

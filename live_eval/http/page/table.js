@@ -35,6 +35,7 @@ export function pager(onMove) {
     node,
     show({ total, offset, count }) {
       node.hidden = total === 0;
+      if (total === 0) return;
       text.textContent = `${(offset + 1).toLocaleString('en')} to ${(offset + count).toLocaleString('en')} of ${total.toLocaleString('en')}`;
       newer.disabled = offset === 0;
       older.disabled = offset + count >= total;
