@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -85,13 +85,6 @@ def compute_metrics(
 def with_data(metrics: dict[str, float | None]) -> dict[str, float]:
     """The metrics that are not None."""
     return {name: value for name, value in metrics.items() if value is not None}
-
-
-def interval_method(metrics: Mapping[str, float]) -> str:
-    """How the interval of a result's score was made: `wilson`, `t`, or empty where it has none."""
-    if "score/low" not in metrics:
-        return ""
-    return "wilson" if "score/n_eff" in metrics else "t"
 
 
 def _score(scored: Sequence[Sample]) -> dict[str, float | None]:

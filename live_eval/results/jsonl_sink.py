@@ -47,12 +47,6 @@ class JsonlSink:
         """A write to a local file ends by itself."""
 
 
-def export_jsonl(ledger: LedgerReader, path: Path) -> int:
-    """Write all results to `path`, replacing it in one step; the number of results."""
-    _, num_results = _rewrite(ledger, path)
-    return num_results
-
-
 def _rewrite(ledger: LedgerReader, path: Path) -> tuple[int, int]:
     """All results of the ledger to `path`; the last seq and the number of results."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

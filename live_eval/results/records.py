@@ -5,6 +5,7 @@ Invariant: an object has every field of JobResult, always, so that columns never
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 
 
 def result_record(result: JobResult, *, attempt: int) -> dict[str, Any]:
-    """All fields of the result, how many attempts its job took, and its duration in seconds."""
+    """All fields of the result, the interval of its score, its job's attempts, its duration in seconds."""
     record = msgspec.to_builtins(result)
     record["engine_versions"] = list(result.engine_versions)
+    record["score_low"] = result.metrics.get("score/low")
+    record["score_high"] = result.metrics.get("score/high")
+    record["interval_method"] = interval_method(result.metrics)
     record["attempt"] = attempt
     record["duration_s"] = duration_s(result.started_at, result.finished_at)
     return record
@@ -46,6 +50,13 @@ def job_record(row: JobRow, result: JobResult | None) -> dict[str, Any]:
         started_at=row.started_at,
     )
     return result_record(pending, attempt=row.attempt)
+
+
+def interval_method(metrics: Mapping[str, float]) -> str:
+    """How the interval of a score was made: `wilson`, `t`, or empty where there is none."""
+    if "score/low" not in metrics:
+        return ""
+    return "wilson" if "score/n_eff" in metrics else "t"
 
 
 def duration_s(started_at: float | None, finished_at: float | None) -> float | None:

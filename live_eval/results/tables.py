@@ -20,11 +20,15 @@ from rich.text import Text
 
 from live_eval.errors import StoreError
 from live_eval.reasons import JobStatus
-from live_eval.results.jsonl_sink import export_jsonl
+from live_eval.results.exports import export
 from live_eval.results.reader import LedgerReader
 from live_eval.results.records import job_record
+from live_eval.results.selection import Selection
+from live_eval.results.uncertainty import MARKS, METHODS, difference, interval
 from live_eval.rundir import RunDir
 from live_eval.store import Catalogue, DiscardRecord, VersionRecord
+
+ALL = Selection()
 
 _STYLES = {
     "succeeded": "green",
@@ -47,7 +51,7 @@ _ALWAYS_TOLD = (
 )
 _TOTALS = (*_ALWAYS_TOLD, JobStatus.TIMED_OUT, JobStatus.RUNNING, JobStatus.WAITING)
 
-_PIPE_WIDTH = 160
+_PIPE_WIDTH = 200
 """Columns where the output is no terminal, so that a file or a pipe gets all of them."""
 
 
@@ -59,12 +63,32 @@ class Column:
     value: Callable[[dict[str, Any]], object]
     from_width: int = 0
     right: bool = False
+    optional: bool = False
+    """Left out where no row has a value."""
 
 
 JOB_COLUMNS = (
     Column(title="version", value=lambda job: target_name(job), right=True),
     Column(title="dataset", value=lambda job: job["dataset"]),
     Column(title="score", value=lambda job: _number(job["score"]), right=True),
+    Column(
+        title="95 %",
+        value=lambda job: interval(job["score_low"], job["score_high"]),
+        from_width=90,
+        optional=True,
+    ),
+    Column(
+        title="to previous",
+        value=lambda job: difference(job["metrics"], "vs_previous"),
+        from_width=130,
+        optional=True,
+    ),
+    Column(
+        title="to best",
+        value=lambda job: difference(job["metrics"], "vs_best"),
+        from_width=170,
+        optional=True,
+    ),
     Column(title="status", value=lambda job: job["status"]),
     Column(title="scored", value=lambda job: _scored(job), from_width=60, right=True),
     Column(title="errored", value=lambda job: job["n_errored"] or "", from_width=120, right=True),
@@ -92,14 +116,16 @@ VERSION_COLUMNS = (
 
 def run_results(args: argparse.Namespace, console: Console | None = None) -> int:
     """`live-eval results DIR [--json] [--export FILE]`; LedgerError if there is no ledger."""
+    selection: Selection = args.selection
     with LedgerReader.open_readonly(RunDir(args.dir).ledger) as ledger:
         if args.export is not None:
-            num_results = export_jsonl(ledger, args.export)
-            print(f"{num_results} results written to {args.export}", file=sys.stderr)
+            ended = [job for job in selection.of(job_records(ledger)) if job["result_id"]]
+            export(sorted(ended, key=lambda job: job["finished_at"]), args.export)
+            print(f"{len(ended)} results written to {args.export}", file=sys.stderr)
         if args.json:
-            print(json.dumps(results_report(ledger), indent=2, allow_nan=False))
+            print(json.dumps(results_report(ledger, selection), indent=2, allow_nan=False))
         elif args.export is None:
-            show_results(ledger, console or make_console())
+            show_results(ledger, console or make_console(), selection)
     return 0
 
 
@@ -122,15 +148,15 @@ def run_versions(args: argparse.Namespace, console: Console | None = None) -> in
     return 0
 
 
-def results_report(ledger: LedgerReader) -> dict[str, Any]:
+def results_report(ledger: LedgerReader, selection: Selection = ALL) -> dict[str, Any]:
     """Everything that the ledger knows, as JSON values: jobs in order of creation, each with its
     result's fields and all its transitions; what each dataset was and since when; totals by state; how
-    far each sink is."""
+    far each sink is. A selection leaves out jobs, nothing else."""
     transitions: dict[str, list[dict[str, Any]]] = {}
     for transition in ledger.transitions():
         record = asdict(transition)
         transitions.setdefault(record.pop("job_id"), []).append(record)
-    jobs = _jobs(ledger)
+    jobs = selection.of(job_records(ledger))
     for job in jobs:
         job["transitions"] = transitions.get(job["job_id"], [])
     return {
@@ -148,16 +174,21 @@ def versions_report(versions: Sequence[VersionRecord], discarded: Sequence[Disca
     return {"versions": [asdict(v) for v in versions], "discarded": [asdict(d) for d in discarded]}
 
 
-def show_results(ledger: LedgerReader, console: Console) -> None:
-    """The table of jobs, policy versions first, and a line of totals."""
-    jobs = sorted(_jobs(ledger), key=_job_order)
+def show_results(ledger: LedgerReader, console: Console, selection: Selection = ALL) -> None:
+    """The table of jobs, policy versions first, what its marks mean, and a line of totals."""
+    jobs = sorted(selection.of(job_records(ledger)), key=_job_order)
     if not jobs:
-        console.print(f"Run {ledger.run_id} has no evaluations yet.")
+        nothing = "no evaluations yet" if selection.is_all else "no evaluation that fits"
+        console.print(f"Run {ledger.run_id} has {nothing}.")
         return
     console.print(make_table(JOB_COLUMNS, jobs, width=console.width, same=("version",)))
-    totals = ledger.totals()
-    shown = [f"{totals.of(s)} {s.value}" for s in _TOTALS if totals.of(s) or s in _ALWAYS_TOLD]
+    statuses = [job["status"] for job in jobs]
+    shown = [f"{statuses.count(s)} {s.value}" for s in _TOTALS if s in statuses or s in _ALWAYS_TOLD]
     console.print(Text(f"{len(jobs)} jobs: {', '.join(shown)}"))
+    if methods := sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]}):
+        console.print(Text(f"95 %: {'; '.join(methods)}", style="dim"))
+    if any("vs_previous/diff" in job["metrics"] for job in jobs):
+        console.print(Text(MARKS, style="dim"))
     last = ledger.last_seq()
     behind = [f"{name} has {seq} of {last}" for name, seq in ledger.cursors().items() if seq < last]
     if behind:
@@ -191,7 +222,11 @@ def make_table(
 ) -> Table:
     """A table of the columns that `width` has room for; a column named in `same` is left empty
     where it repeats the row above."""
-    shown = [column for column in columns if column.from_width <= width]
+    shown = [
+        column
+        for column in columns
+        if column.from_width <= width and (not column.optional or any(map(column.value, rows)))
+    ]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in shown:
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
@@ -221,7 +256,8 @@ def target_name(job: dict[str, Any]) -> str:
     return f"{key} {job['checkpoint'].rstrip('/').rpartition('/')[2]}"
 
 
-def _jobs(ledger: LedgerReader) -> list[dict[str, Any]]:
+def job_records(ledger: LedgerReader) -> list[dict[str, Any]]:
+    """One record a job, in order of creation; docs/results.md has the fields."""
     results = {result.job_id: result for result in ledger.results()}
     return [job_record(row, results.get(row.job_id)) for row in ledger.jobs()]
 
@@ -234,6 +270,14 @@ def _job_order(job: dict[str, Any]) -> tuple[bool, int, str, str]:
 def _as_version(record: DiscardRecord) -> dict[str, Any]:
     missing = {"incarnation": None, "num_tensors": 0, "num_bytes": 0, "digest": "", "sealed_at": None}
     return {**asdict(record), **missing, "state": "discarded", "same_as": None}
+
+
+def _interval(job: dict[str, Any]) -> str:
+    return interval(job["score_low"], job["score_high"])
+
+
+def _to(name: str, job: dict[str, Any]) -> str:
+    return difference(job["metrics"], name)
 
 
 def _scored(job: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from live_eval.reasons import JobStatus
-from live_eval.results.jsonl_sink import JsonlSink, export_jsonl
+from live_eval.results.jsonl_sink import JsonlSink
 from live_eval.results.rows import VersionEvent
 from protocol.messages import JobResult
 
@@ -33,8 +33,8 @@ def lines(path: Path) -> list[dict[str, object]]:
 def test_every_result_is_one_line_with_all_fields(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
     finish(5, metrics={"pass@1": 0.5})
     finish(6, status=JobStatus.SUPERSEDED, reason="newer_version")
-    assert export_jsonl(ledger, tmp_path / "out.jsonl") == 2
-    done, superseded = lines(tmp_path / "out.jsonl")
+    JsonlSink(tmp_path / "results.jsonl").open(ledger)
+    done, superseded = lines(tmp_path / "results.jsonl")
     assert set(done) == set(superseded) >= set(JobResult.__struct_fields__) | {"attempt", "duration_s"}
     assert (done["score"], done["metrics"], done["duration_s"]) == (0.5, {"pass@1": 0.5}, 6.0)
     assert (superseded["score"], superseded["reason"], superseded["duration_s"]) == (
@@ -68,13 +68,13 @@ def test_a_new_life_heals_a_lost_torn_or_foreign_file(
     assert path.read_bytes() == whole
 
 
-def test_an_export_that_fails_leaves_the_old_file_and_no_rubbish(
+def test_a_rewrite_that_fails_leaves_the_old_file_and_no_rubbish(
     ledger: Ledger, finish: Finish, tmp_path: Path
 ) -> None:
     finish(5)
     target = tmp_path / "taken"
     target.mkdir()
     with pytest.raises(OSError, match="taken"):
-        export_jsonl(ledger, target)
+        JsonlSink(target).open(ledger)
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
     assert target.is_dir()

@@ -7,14 +7,14 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from live_eval.errors import LedgerError, StoreError
 from live_eval.reasons import DiscardReason, JobStatus
-from live_eval.results.tables import run_results, run_versions, show_versions
+from live_eval.results.tables import ALL, run_results, run_versions, show_versions
 from live_eval.rundir import RunDir
 from live_eval.store import Catalogue, DiscardRecord, VersionRecord, VersionState
 from live_eval.targets import CheckpointTarget, PolicyTarget
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Finish = Callable[..., JobResult]
 
 
-def arguments(root: Path, *, as_json: bool = False, export: Path | None = None) -> argparse.Namespace:
-    return argparse.Namespace(dir=root, json=as_json, export=export)
+def arguments(root: Path, *, as_json: bool = False, **changes: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"dir": root, "json": as_json, "export": None, "selection": ALL, **changes})
 
 
 def printed(root: Path, width: int) -> list[str]:
