@@ -18,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "results",
         help="scores of a run by policy version",
         description="Show every job of a run: version or checkpoint, dataset, state, reason, score with its "
-        "95 %% interval, difference to the version before it, counts.",
+        "95 % interval, difference to the version before it, counts.",
     )
     parser.add_argument(
         "dir", type=run_directory, metavar="DIR", help="the run's directory (--out of the run)"
