@@ -1,8 +1,8 @@
-"""The publisher of transport `ray`: copies into host memory, and a thread hands over object refs.
+"""The publisher that copies into host memory, and a thread hands over: as object refs, or as files.
 
 Training thread: begin takes a staging slot, put_bucket copies into it, commit passes it on.
-Everything that speaks to Ray happens in the sender thread. Invariants: nothing here raises in
-the training thread, and a sync holds it for one copy of the weights and at most `deadline_s`;
+Everything that speaks to Ray, or writes files, happens in the sender thread. Invariants: nothing
+here raises in the training thread, and a sync holds it for one copy of the weights and at most `deadline_s`;
 nothing of a sync reaches the receiver before its commit.
 """
 
@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -22,7 +23,7 @@ from live_eval.publisher.notes import given_up
 from live_eval.publisher.sender import ReceiverLink, StagedSync, SyncSender
 from live_eval.publisher.staging import StagedBucket, StagingPool, StagingSlot
 from live_eval.reasons import DiscardReason
-from protocol.messages import SyncBegin, SyncOutcome
+from protocol.messages import SyncBegin, SyncGivenUp, SyncOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,26 @@ class RayPublisherConfig:
     """Page-lock the staging, for tensors on a GPU."""
 
 
+class Sender(Protocol):
+    """What is beside the training thread."""
+
+    def submit(self, item: StagedSync | SyncGivenUp) -> None:
+        """Queue a committed sync, or the note that one was given up. Never waits."""
+
+    def outcomes(self) -> list[SyncOutcome]:
+        """What became of syncs, as far as known and not asked for before."""
+        ...
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish the queue; False if that takes longer than `timeout_s` seconds."""
+        ...
+
+
+def _sender(link: ReceiverLink | None, config: RayPublisherConfig) -> SyncSender:
+    assert link is not None
+    return SyncSender(link, answer_timeout_s=config.answer_timeout_s, sync_timeout_s=config.sync_timeout_s)
+
+
 @dataclass(kw_only=True, slots=True)
 class _OpenSync:
     """What the training thread has between begin and commit."""
@@ -67,17 +88,15 @@ class _OpenSync:
 
 
 class RayRefPublisher:
-    """Publishes one source's part of each sync to a RayReceiver actor."""
+    """Publishes one source's part of each sync to a RayReceiver actor at `link`, or through `sender`."""
 
-    def __init__(self, link: ReceiverLink, config: RayPublisherConfig) -> None:
+    def __init__(
+        self, link: ReceiverLink | None, config: RayPublisherConfig, *, sender: Sender | None = None
+    ) -> None:
         self._config = config
         self._sources = config.sources or (config.source,)
         self._pool = StagingPool(config.num_slots, config.slot_bytes, pinned=config.pinned)
-        self._sender = SyncSender(
-            link,
-            answer_timeout_s=config.answer_timeout_s,
-            sync_timeout_s=config.sync_timeout_s,
-        )
+        self._sender = sender or _sender(link, config)
         self._open: _OpenSync | None = None
         self._waited_in_vain = False
 

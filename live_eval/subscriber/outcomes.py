@@ -42,7 +42,7 @@ def discarded_outcome(
     )
 
 
-def recorded_outcome(store: VersionStore, note: SyncGivenUp) -> SyncOutcome | None:
+def recorded_outcome(store: VersionStore, note: SyncBegin | SyncGivenUp) -> SyncOutcome | None:
     """What the catalogue has of this sync, perhaps from an earlier life of the receiver."""
     numbers = {i.number for i in store.incarnations() if i.incarnation_id == note.incarnation_id}
     for record in store.records():
@@ -67,7 +67,7 @@ def begin_of(note: SyncGivenUp) -> SyncBegin:
     )
 
 
-def _outcome_of(record: VersionRecord, note: SyncGivenUp) -> SyncOutcome:
+def _outcome_of(record: VersionRecord, note: SyncBegin | SyncGivenUp) -> SyncOutcome:
     if record.state is VersionState.DISCARDED:
         return discarded_outcome(note, record.reason, record.detail, policy_version=record.policy_version)
     return SyncOutcome(

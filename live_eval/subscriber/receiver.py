@@ -221,6 +221,12 @@ class Receiver:
             self._store.sync_refused(begin, _reason(note.reason), note.detail)
             return self._end(self._add(begin), _reason(note.reason), note.detail)
 
+    def recorded(self, begin: SyncBegin) -> SyncOutcome | None:
+        """What the catalogue has of this sync already, perhaps from an earlier life of this process."""
+        with self._changed:
+            known = self._syncs.get(begin.sync_id)
+            return known.outcome if known is not None else recorded_outcome(self._store, begin)
+
     def outcome(self, sync_id: str) -> SyncOutcome | None:
         """How the sync ended; None if it is under way."""
         with self._changed:

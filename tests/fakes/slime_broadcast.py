@@ -93,6 +93,11 @@ class BroadcastingUpdater(UpdateWeightFromDistributed):
             self._get(refs)
         self._model_update_groups = self._new_group(list(engine_gpu_counts or []))
 
+    def destroy_group(self) -> None:
+        """As a trainer process that ends."""
+        if self._model_update_groups is not None:
+            dist.destroy_process_group(self._model_update_groups)
+
     def _new_group(self, counts: list[int]) -> Any:
         with socket.socket() as sock:
             sock.bind(("", 0))

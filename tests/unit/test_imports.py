@@ -31,7 +31,17 @@ PURE = [
 
 LEAVES = {
     f"live_eval.{name}"
-    for name in ("errors", "reasons", "targets", "digests", "channel", "collective", "rundir", "processes")
+    for name in (
+        "errors",
+        "reasons",
+        "targets",
+        "digests",
+        "channel",
+        "collective",
+        "rundir",
+        "processes",
+        "mailbox",
+    )
 }
 MIDDLE = {f"live_eval.{name}" for name in ("engines", "evaluation", "scheduling", "results", "subscriber")}
 TOP = {

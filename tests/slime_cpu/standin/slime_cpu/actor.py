@@ -21,6 +21,7 @@ from slime.utils.distributed_utils import get_gloo_group
 from slime.utils.memory_utils import clear_memory
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from live_eval.engines.fingerprint import token_ids
 from slime_cpu.probe import emit
 
 logger = logging.getLogger(__name__)
@@ -28,10 +29,14 @@ logger = logging.getLogger(__name__)
 
 class MegatronNamedView:
     """Duck-types the three things slime's weight iterator asks of a Megatron model chunk:
-    .config, .named_parameters(), .named_buffers() - with Megatron parameter names and layouts."""
+    .config, .named_parameters(), .named_buffers() - with Megatron parameter names and layouts.
+
+    Parameters live here, as in Megatron: what is sent is these very tensors, and `overwrite` is what an
+    optimizer step does to them in place."""
 
     def __init__(self, hf_model, args, dtype):
         self.m, self.args, self.dtype = hf_model, args, dtype
+        self.held = {}
         self.config = Namespace(
             pipeline_model_parallel_size=1,
             num_layers=args.num_layers,
@@ -50,30 +55,37 @@ class MegatronNamedView:
         parts = [p.data.view(g, p.shape[0] // g, *tail) for p in parts]
         return torch.cat(parts, dim=1).reshape(-1, *tail)
 
-    def named_parameters(self):
-        def p(t):
-            t = torch.nn.Parameter(t.data.to(self.dtype).contiguous(), requires_grad=False)
-            t.tensor_model_parallel = False
-            return t
+    def overwrite(self):
+        for tensor in self.held.values():
+            tensor.normal_()
 
+    def named_parameters(self):
+        for name, tensor in self._megatron_tensors():
+            held = self.held.setdefault(name, torch.empty(tensor.shape, dtype=self.dtype))
+            held.copy_(tensor.data)
+            parameter = torch.nn.Parameter(held, requires_grad=False)
+            parameter.tensor_model_parallel = False
+            yield name, parameter
+
+    def _megatron_tensors(self):
         m, pre = self.m.model, "module.module."
-        yield pre + "embedding.word_embeddings.weight", p(m.embed_tokens.weight)
+        yield pre + "embedding.word_embeddings.weight", m.embed_tokens.weight
         for i, layer in enumerate(m.layers):
             q = f"{pre}decoder.layers.{i}."
-            yield q + "self_attention.linear_proj.weight", p(layer.self_attn.o_proj.weight)
-            yield q + "self_attention.linear_qkv.layer_norm_weight", p(layer.input_layernorm.weight)
-            yield q + "self_attention.linear_qkv.weight", p(self._qkv(layer.self_attn, "weight"))
+            yield q + "self_attention.linear_proj.weight", layer.self_attn.o_proj.weight
+            yield q + "self_attention.linear_qkv.layer_norm_weight", layer.input_layernorm.weight
+            yield q + "self_attention.linear_qkv.weight", self._qkv(layer.self_attn, "weight")
             if layer.self_attn.q_proj.bias is not None:
-                yield q + "self_attention.linear_qkv.bias", p(self._qkv(layer.self_attn, "bias"))
-            yield q + "mlp.linear_fc1.layer_norm_weight", p(layer.post_attention_layernorm.weight)
+                yield q + "self_attention.linear_qkv.bias", self._qkv(layer.self_attn, "bias")
+            yield q + "mlp.linear_fc1.layer_norm_weight", layer.post_attention_layernorm.weight
             yield (
                 q + "mlp.linear_fc1.weight",
-                p(torch.cat([layer.mlp.gate_proj.weight.data, layer.mlp.up_proj.weight.data])),
+                torch.cat([layer.mlp.gate_proj.weight.data, layer.mlp.up_proj.weight.data]),
             )
-            yield q + "mlp.linear_fc2.weight", p(layer.mlp.down_proj.weight)
-        yield pre + "decoder.final_layernorm.weight", p(m.norm.weight)
+            yield q + "mlp.linear_fc2.weight", layer.mlp.down_proj.weight
+        yield pre + "decoder.final_layernorm.weight", m.norm.weight
         if not self.m.config.tie_word_embeddings:
-            yield pre + "output_layer.weight", p(self.m.lm_head.weight)
+            yield pre + "output_layer.weight", self.m.lm_head.weight
 
     def named_buffers(self):
         return iter(())
@@ -115,9 +127,10 @@ class MegatronTrainRayActor(TrainRayActor):
                 UpdateWeightFromDistributed,
             )
 
+            self.view = MegatronNamedView(self.model, args, dtype)
             self.weight_updater = UpdateWeightFromDistributed(
                 args,
-                [MegatronNamedView(self.model, args, dtype)],
+                [self.view],
                 weights_getter=lambda: None,
                 model_name=args.model_name or type(self.hf_config).__name__.lower(),
                 quantization_config=getattr(self.hf_config, "quantization_config", None),
@@ -195,6 +208,13 @@ class MegatronTrainRayActor(TrainRayActor):
                 f.write(str(rollout_id))
         dist.barrier(group=get_gloo_group())
 
+    @torch.no_grad()
+    def _log_probs(self):
+        """Of fixed tokens but the first, under the weights that are sent next."""
+        ids = torch.tensor([token_ids(self.hf_config.vocab_size)])
+        rows = torch.log_softmax(self.model(ids).logits[0, :-1].float(), -1)
+        return rows.gather(1, ids[0, 1:, None])[:, 0].tolist()
+
     def update_weights(self):
         rank = dist.get_rank()
         if self.args.use_fault_tolerance:
@@ -222,6 +242,7 @@ class MegatronTrainRayActor(TrainRayActor):
             num_new_engines=num_new,
             engine_gpu_counts=counts,
             next_version=self.weight_updater.weight_version + 1,
+            log_probs=self._log_probs(),
         )
         if num_new > 0:
             self.weight_updater.connect_rollout_engines(
@@ -235,6 +256,7 @@ class MegatronTrainRayActor(TrainRayActor):
             if rank == 0:
                 ray.get(self.rollout_manager.clear_updatable_num_new_engines.remote())
         self.weight_updater.update_weights()
+        self.view.overwrite()
         emit(
             who=f"trainer[{rank}]",
             method="update_weights.end",

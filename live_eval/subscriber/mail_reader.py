@@ -1,0 +1,153 @@
+"""Takes versions out of a mailbox (live_eval.mailbox) into the receiver, one after the other.
+
+Knows files of tensors and the receiver, not who wrote them. Invariants: an entry is removed when it has
+its outcome, and only then; a version of several sources is begun when all have posted, or when waiting is
+in vain; what a life before this one had begun is not begun again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from io import FileIO
+from typing import TYPE_CHECKING
+
+from live_eval.errors import CorruptVersion, TransportError
+from live_eval.reasons import DiscardReason
+from live_eval.store.headers import TensorSlot, read_chunks, read_header
+from live_eval.subscriber.expected import SyncFault
+from protocol.messages import BucketHeader, SourceDone, SyncAccepted, SyncBegin, SyncCommit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from live_eval.mailbox import Entry, Mailbox
+    from live_eval.subscriber.receiver import Receiver
+
+logger = logging.getLogger(__name__)
+
+BUCKET_BYTES = 256 << 20
+"""A file is taken in pieces of about this size, so that the sync is never silent for long."""
+PATIENCE_S = 60.0
+"""Longest wait for the other sources of a version."""
+POLL_S = 0.5
+
+
+class MailReader:
+    """Reads one mailbox; used by one thread."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        receiver: Receiver,
+        *,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._mailbox = mailbox
+        self._receiver = receiver
+        self._patience_s = patience_s
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+        """Sync -> when its first entry was seen."""
+
+    def run_once(self) -> int:
+        """Take what is there; the number of versions that have an outcome now."""
+        syncs: dict[str, list[Entry]] = {}
+        for entry in self._mailbox.entries():
+            syncs.setdefault(entry.sync_id, []).append(entry)
+        taken = 0
+        for position, (sync_id, entries) in enumerate(syncs.items()):
+            if not self._is_due(sync_id, entries, is_last=position == len(syncs) - 1):
+                break  # later versions wait, so that they come in their order
+            self._take(entries)
+            self._seen.pop(sync_id, None)
+            taken += 1
+        return taken
+
+    def _is_due(self, sync_id: str, entries: list[Entry], *, is_last: bool) -> bool:
+        since = self._seen.setdefault(sync_id, self._clock())
+        begin = entries[0].begin
+        if begin is None or any(entry.given_up for entry in entries) or len(entries) >= len(begin.sources):
+            return True
+        return not is_last or self._clock() - since > self._patience_s
+
+    def _take(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.given_up is not None:
+                self._receiver.given_up(entry.given_up)
+        begins = [entry for entry in entries if entry.begin is not None]
+        if begins and len(begins) == len(entries):
+            begin = begins[0].begin
+            assert begin is not None
+            if self._receiver.recorded(begin) is None:
+                self._receive(begin, begins)
+        for entry in entries:
+            entry.remove()
+
+    def _receive(self, begin: SyncBegin, entries: list[Entry]) -> None:
+        if not isinstance(self._receiver.handle(begin), SyncAccepted):
+            return
+        try:
+            for entry in entries:
+                self._receive_files(begin, entry)
+            missing = len(begin.sources) - len(entries)
+            if missing > 0:
+                detail = f"{missing} of {len(begin.sources)} sources posted nothing"
+                self._receiver.fail(begin.sync_id, DiscardReason.SOURCE_DEADLINE, detail)
+                return
+            self._receiver.handle(SyncCommit(sync_id=begin.sync_id, weight_version=begin.weight_version))
+        except SyncFault as fault:
+            self._receiver.fail(begin.sync_id, fault.reason, fault.detail)
+        except (CorruptVersion, OSError) as error:
+            self._receiver.fail(begin.sync_id, DiscardReason.PAYLOAD_LOST, str(error))
+        except TransportError as error:  # it has ended meanwhile; the outcome stands
+            logger.info("sync %s: %s", begin.sync_id, error)
+
+    def _receive_files(self, begin: SyncBegin, entry: Entry) -> None:
+        source = entry.done.source if entry.done is not None else begin.sources[0]
+        index = 0
+        for path in entry.files:
+            for slots in _pieces(path):
+                header = BucketHeader(
+                    sync_id=begin.sync_id,
+                    source=source,
+                    index=index,
+                    weight_version=begin.weight_version,
+                    tensors=tuple(slot.meta for slot in slots),
+                )
+                memory = self._receiver.open_bucket(header)
+                read_tensors(path, slots, memory)
+                self._receiver.bucket_filled(header)
+                index += 1
+        digests = entry.done.digests if entry.done is not None else {}
+        self._receiver.handle(
+            SourceDone(sync_id=begin.sync_id, source=source, num_buckets=index, digests=digests)
+        )
+
+
+def read_tensors(path: Path, slots: list[TensorSlot], memory: list[np.ndarray]) -> None:
+    """Read the tensors of a safetensors file into uint8 arrays of their sizes."""
+    with FileIO(path) as file:
+        for slot, place in zip(slots, memory, strict=True):
+            done = 0
+            for chunk in read_chunks(file, slot) if len(place) else ():
+                place[done : done + chunk.size] = chunk
+                done += chunk.size
+
+
+def _pieces(path: Path) -> Iterator[list[TensorSlot]]:
+    """The file's tensors, in the order of their bytes, in pieces of about BUCKET_BYTES."""
+    piece: list[TensorSlot] = []
+    size = 0
+    for slot in sorted(read_header(path).slots.values(), key=lambda slot: slot.begin):
+        if piece and size + slot.end - slot.begin > BUCKET_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(slot)
+        size += slot.end - slot.begin
+    if piece:
+        yield piece
