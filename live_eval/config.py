@@ -48,6 +48,8 @@ class EngineSettings:
     tp_size: int = 1
     extra_args: tuple[str, ...] = ()
     """Further arguments of the SGLang server."""
+    python: Path | None = None
+    """Interpreter of the environment that has the engines' SGLang; None: the service's own."""
     usable_timeout_s: float = 900.0
     """Longest wait for one engine that can serve, at the start and before a load."""
 
@@ -110,8 +112,9 @@ class ServiceConfig:
 
     run_id: str
     run_dir: Path
-    base: Path
-    """The checkpoint from which training starts: what every sync must carry."""
+    base: Path | None
+    """The checkpoint from which training starts: what every sync must carry. None, where no trainer
+    sends any: engines are launched with the first checkpoint that is evaluated."""
     datasets: tuple[EvalSetConfig, ...]
     scheduler: SchedulerConfig
     store: StoreSettings
@@ -121,6 +124,8 @@ class ServiceConfig:
     """None: no W&B run."""
     http: HttpSettings | None = None
     """None: no HTTP API."""
+    checkpoint_watch: tuple[Path, ...] = ()
+    """Folders of which each whole checkpoint is evaluated once, in the order of their numbers."""
     num_graders: int = 2
     """Worker processes for reward functions."""
     reward_timeout_s: float = 30.0

@@ -26,9 +26,11 @@ from live_eval.config import ServiceConfig
 from live_eval.coordinator.coordinator import Coordinator
 from live_eval.coordinator.evaluator import Evaluator
 from live_eval.coordinator.records import JobRecords
+from live_eval.coordinator.watch import CheckpointWatch
 from live_eval.engines.engine import EngineSpec
 from live_eval.engines.fingerprint import FingerprintBook
 from live_eval.engines.group import EngineGroup, GroupSettings
+from live_eval.engines.on_demand import EnginesOnDemand
 from live_eval.errors import LiveEvalError, NoSuchVersion
 from live_eval.evaluation.datasets import load_eval_sets
 from live_eval.evaluation.grading_pool import GradingPool
@@ -37,11 +39,13 @@ from live_eval.evaluation.tokenizer import tokenizer_for
 from live_eval.processes import end_with_parent
 from live_eval.results.jsonl_sink import JsonlSink
 from live_eval.results.ledger import Ledger
+from live_eval.results.reader import LedgerReader
 from live_eval.results.sinks import Sink, SinkPump
 from live_eval.results.wandb_sink import WandbSink, wandb_run_id
 from live_eval.rundir import SERVICE_SOCKET, RunDir
 from live_eval.scheduling.scheduler import Scheduler
 from live_eval.store.store import VersionStore
+from live_eval.targets import CheckpointTarget
 from protocol.errors import ProtocolError, UnknownMessage
 from protocol.messages import (
     CancelJob,
@@ -58,12 +62,17 @@ from protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from live_eval.evaluation.rewards import Grader
     from live_eval.evaluation.run import Runs
     from live_eval.http.api import HttpApi
+    from live_eval.results.rows import JobRow
 
 logger = logging.getLogger(__name__)
 
+WATCH_S = 2.0
+"""Between two looks into the watched folders; a checkpoint is taken at the second that finds it unchanged."""
 SINK_CLOSE_S = 60.0
 """For sinks to take the last rows when the service ends; what is left waits in the ledger."""
 FINGERPRINTS = "fingerprint/"
@@ -75,14 +84,24 @@ CHECKSUMS = "checksum/"
 class Service:
     """One service over one run directory."""
 
-    def __init__(self, config: ServiceConfig, *, runs: Runs | None = None) -> None:
-        """`runs`: another runner than live-eval's own."""
+    def __init__(
+        self,
+        config: ServiceConfig,
+        *,
+        runs: Runs | None = None,
+        on_serving: Callable[[Coordinator], None] | None = None,
+        on_event: Callable[[JobEvent | EngineEvent], None] | None = None,
+    ) -> None:
+        """`runs`: another runner than live-eval's own. For who runs it in their own process:
+        `on_serving` is called once it takes work, `on_event` is told what subscribers are told."""
         self._config = config
         self._runs = runs
+        self._on_serving = on_serving
+        self._on_event = on_event
         self._run_dir = RunDir(config.run_dir)
         self._subscribers: set[Connection] = set()
         self._coordinator: Coordinator | None = None
-        self._group: EngineGroup | None = None
+        self._group: EngineGroup | EnginesOnDemand | None = None
         self._pump: SinkPump | None = None
         self._http: HttpApi | None = None
         self._stopped = False
@@ -93,14 +112,45 @@ class Service:
         self._on_signals()
         try:
             async with AsyncExitStack() as stack:
-                self._coordinator = coordinator = await self._build(stack)
-                logger.info("serving %s", self._run_dir.root)
-                await coordinator.run()
+                await self._serve(await self._build(stack))
                 logger.info("all is evaluated")
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
             logger.info("stopped while starting")
+
+    async def _serve(self, coordinator: Coordinator) -> None:
+        running = asyncio.create_task(coordinator.run(), name="coordinator")
+        watching: asyncio.Task[None] | None = None
+        try:
+            await asyncio.sleep(0)  # it takes up what the ledger knows before anyone asks it for more
+            self._coordinator = coordinator
+            logger.info("serving %s", self._run_dir.root)
+            if self._on_serving is not None:
+                self._on_serving(coordinator)
+            if self._config.checkpoint_watch:
+                watching = asyncio.create_task(self._watch(coordinator), name="watch")
+            await running
+        finally:
+            for task in filter(None, (running, watching)):
+                task.cancel()
+                await asyncio.wait([task])
+
+    async def _watch(self, coordinator: Coordinator) -> None:
+        """Submit what appears in the watched folders."""
+        with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
+            known = checkpoints_of(ledger.jobs())
+        watch = CheckpointWatch(self._config.checkpoint_watch, known=known)
+        while True:
+            found = await asyncio.to_thread(watch.look)
+            for _, why in found.refused:
+                logger.warning("not evaluated: %s", why)
+            for path in found.whole:
+                try:
+                    logger.info("%s: %s", path, ", ".join(coordinator.submit_checkpoint(str(path))))
+                except LiveEvalError as error:
+                    logger.warning("not evaluated: %s", error)
+            await asyncio.sleep(WATCH_S)
 
     # --- wiring ---------------------------------------------------------------------------
 
@@ -128,7 +178,7 @@ class Service:
         if self._runs is not None:
             await stack.enter_async_context(self._runs)
         self._pump = pump = self._start_sinks(stack, ledger)
-        group = await self._start_engines(stack, ledger)
+        self._group = group = await self._engines(stack, ledger)
 
         def announce(event: JobEvent) -> None:
             pump.wake()
@@ -182,7 +232,22 @@ class Service:
         stack.push_async_callback(asyncio.to_thread, pump.close, SINK_CLOSE_S)
         return pump
 
-    async def _start_engines(self, stack: AsyncExitStack, ledger: Ledger) -> EngineGroup:
+    async def _engines(self, stack: AsyncExitStack, ledger: Ledger) -> EngineGroup | EnginesOnDemand:
+        base = self._config.base
+        if base is not None:
+            return await self._start_engines(stack, ledger, base)
+
+        async def make(owner: str) -> EngineGroup:
+            path = next(
+                row.target.path
+                for row in ledger.jobs()
+                if row.target.key == owner and isinstance(row.target, CheckpointTarget)
+            )
+            return await self._start_engines(stack, ledger, Path(path))
+
+        return EnginesOnDemand(make)
+
+    async def _start_engines(self, stack: AsyncExitStack, ledger: Ledger, base: Path) -> EngineGroup:
         kept = {key: _vector(value) for key, value in ledger.under(FINGERPRINTS).items()}
         book = FingerprintBook(
             kept,
@@ -191,7 +256,7 @@ class Service:
             on_checksum=lambda key, checksum: ledger.put(CHECKSUMS + key, checksum),
         )
         group = EngineGroup(
-            engine_specs(self._config),
+            engine_specs(self._config, base),
             work_dir=self._run_dir.engines,
             log_dir=self._run_dir.logs,
             book=book,
@@ -202,7 +267,7 @@ class Service:
             on_state=self._engine_changed,
             on_load=self._load_began,
         )
-        self._group = group
+        self._group = group  # who asks while they start sees them
         stack.push_async_callback(group.close)
         await group.start()
         await group.wait_usable(group.settings.usable_timeout_s)
@@ -295,20 +360,27 @@ class Service:
     def _tell(self, event: JobEvent | EngineEvent) -> None:
         if self._http is not None and isinstance(event, JobEvent):
             self._http.job_event(event)
+        if self._on_event is not None:
+            self._on_event(event)
         try:
             self._subscribers = {each for each in self._subscribers if each.push(event)}
         except ProtocolError:  # a name that no message can carry must not end the service
             logger.exception("subscribers cannot be told of %r", event)
 
 
-def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
+def checkpoints_of(jobs: Iterable[JobRow]) -> set[str]:
+    """Paths of the checkpoints that jobs are of."""
+    return {job.target.path for job in jobs if isinstance(job.target, CheckpointTarget)}
+
+
+def engine_specs(config: ServiceConfig, base: Path) -> list[EngineSpec]:
     """One spec an engine: attached ones where addresses are given, else servers to launch."""
     settings = config.engines
     urls: tuple[str | None, ...] = settings.addresses or (None,) * settings.num_engines
     return [
         EngineSpec(
             name=f"eval-{number}",
-            model_path=config.base,
+            model_path=base,
             device=settings.device,
             dtype=settings.dtype,
             tp_size=settings.tp_size,

@@ -32,7 +32,7 @@ from live_eval.store.checkpoint import check_complete
 from live_eval.targets import CheckpointTarget
 
 if TYPE_CHECKING:
-    from live_eval.engines.group import EngineGroup, Lease
+    from live_eval.engines.lease import Lease
     from live_eval.evaluation.datasets import EvalSet
     from live_eval.evaluation.job import JobOutcomeDetail, Progress, RunLimits
     from live_eval.evaluation.rewards import Grader
@@ -42,6 +42,14 @@ if TYPE_CHECKING:
     from live_eval.targets import Target
 
 logger = logging.getLogger(__name__)
+
+
+class Engines(Protocol):
+    """Who lends engines."""
+
+    async def lease(self, owner: str) -> Lease:
+        """All of them for one user alone; waits until they are free."""
+        ...
 
 
 class Reports(Protocol):
@@ -75,7 +83,7 @@ class Evaluator:
     def __init__(
         self,
         *,
-        group: EngineGroup,
+        group: Engines,
         store: VersionStore,
         eval_sets: Mapping[str, EvalSet],
         graders: Mapping[str, Grader],
@@ -113,7 +121,11 @@ class Evaluator:
             self._stops.clear()
 
     async def _run_leased(self, evaluation: RunEvaluation, reports: Reports) -> RunEnd:
-        lease = await self._group.lease(evaluation.evaluation)
+        try:
+            lease = await self._group.lease(evaluation.evaluation)
+        except LiveEvalError as error:  # engines that are started on demand, and did not come up
+            logger.warning("evaluation %s: no engines: %s", evaluation.evaluation, error)
+            return RunEnd(reason=reason_of(error), detail=str(error))
         try:
             pinned = False
             for job in evaluation.jobs:

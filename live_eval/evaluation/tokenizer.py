@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from live_eval.evaluation.set_config import EvalSetConfig
 
 
-def tokenizer_for(configs: Iterable[EvalSetConfig], checkpoint: Path) -> HuggingFaceTokenizer | None:
+def tokenizer_for(configs: Iterable[EvalSetConfig], checkpoint: Path | None) -> HuggingFaceTokenizer | None:
     """The checkpoint's tokenizer if one of the datasets needs it; ConfigError if there is none."""
-    if any(config.needs_tokenizer for config in configs):
-        return HuggingFaceTokenizer(checkpoint)
-    return None
+    needed = next((config.name for config in configs if config.needs_tokenizer), None)
+    if needed is None:
+        return None
+    if checkpoint is None:
+        raise ConfigError(f"dataset {needed!r} needs the model's tokenizer: give the model (--base)")
+    return HuggingFaceTokenizer(checkpoint)
 
 
 class HuggingFaceTokenizer:
