@@ -1,0 +1,176 @@
+"""Where a transport's receiver lives: starting it, finding it, waiting for it.
+
+A transport takes part in the bench by an entry in SITES here and one in
+`benchmarks.faults.wires.PUBLISHERS`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from benchmarks.faults.processes import alive, kill, pid_of
+from benchmarks.faults.workers import Desk, FaultyRayReceiver, run_facade
+from live_eval.channel import BlockingClient
+from live_eval.errors import TransportError
+from live_eval.subscriber.facade_config import FacadeConfig
+from protocol.messages import GroupStatusRequest
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+START_S = 60.0
+RAY_ENV = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_DEDUP_LOGS": "0",
+}
+OBJECT_STORE_BYTES = 100 << 20
+RECEIVER_DEADLINE_S = 1.5
+
+
+class Site(Protocol):
+    """One receiver and what a trainer needs to find it."""
+
+    deadline_s: float
+    """The trainer's: how long a sync may wait for a slot."""
+    where: dict[str, Any]
+
+    def ensure(self) -> None:
+        """Return when the receiver answers; start it if nothing else does."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+class NcclSite:
+    """A facade process, forked ready; this bench is what starts it again."""
+
+    deadline_s = 0.0
+
+    def __init__(
+        self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
+    ) -> None:
+        self._desk = desk
+        self._context = context
+        self._process: BaseProcess | None = None
+        self.socket = service_socket.with_name("r")
+        self._config = FacadeConfig(
+            socket=self.socket,
+            store=desk.store,
+            base=desk.base,
+            service_socket=service_socket,
+            deadline_s=RECEIVER_DEADLINE_S,
+            **store,
+        )
+        self.where: dict[str, Any] = {
+            "probe_timeout_s": 0.7,
+            "prepare_timeout_s": 1.5,
+            "group_timeout_s": 1.5,
+            "seal_wait_s": 1.0,
+            "commit_timeout_s": 5.0,
+        }
+
+    def ensure(self) -> None:
+        deadline = time.monotonic() + START_S
+        with BlockingClient(self.socket) as client:
+            while True:
+                if self._process is None or not self._process.is_alive():
+                    self._process = self._context.Process(
+                        target=run_facade, args=(self._desk, self._config), daemon=True
+                    )
+                    self._process.start()
+                try:
+                    client.request(GroupStatusRequest(), timeout_s=1.0)
+                    return
+                except TransportError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+
+class RaySite:
+    """A receiver actor in a Ray of the bench's own; Ray starts it again."""
+
+    deadline_s = 0.3
+
+    def __init__(
+        self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
+    ) -> None:
+        os.environ.update(RAY_ENV)
+        import ray
+        import ray.exceptions
+
+        from live_eval.subscriber import ray_receiver
+
+        self._ray = ray
+        self._errors = ray.exceptions
+        self._desk = desk
+        self._temp_dir = tempfile.mkdtemp(prefix="r", dir="/tmp")  # its sockets need a short path
+        self._node: Any = ray.init(
+            address="local",
+            num_cpus=4,
+            num_gpus=0,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            configure_logging=False,
+            log_to_driver=False,
+            namespace="faults",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=self._temp_dir,
+        )
+        ray_receiver.RayReceiver = FaultyRayReceiver  # type: ignore[misc]
+        self._actor: Any = ray_receiver.start_ray_receiver(
+            ray_receiver.RayReceiverConfig(
+                store=desk.store,
+                base=desk.base,
+                service_socket=service_socket,
+                deadline_s=RECEIVER_DEADLINE_S,
+                payload_timeout_s=1.0,
+                **store,
+            ),
+            name="receiver",
+            namespace="faults",
+        )
+        self.where: dict[str, Any] = {
+            "address": self._node.address_info["address"],
+            "namespace": "faults",
+            "name": "receiver",
+            "temp_dir": self._temp_dir,
+            "answer_timeout_s": 1.5,
+            "sync_timeout_s": 6.0,
+        }
+
+    def ensure(self) -> None:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self._ray.get(self._actor.ping.remote(), timeout=5.0)
+                return
+            except self._errors.RayError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        self._ray.kill(self._actor, no_restart=True)
+        pid = pid_of(self._desk, "receiver")
+        self._ray.shutdown()
+        if pid is not None and alive(pid):
+            kill(pid)
+        shutil.rmtree(self._temp_dir, ignore_errors=True)
+
+
+SITES: dict[str, Any] = {"nccl": NcclSite, "ray": RaySite}
+"""Transport -> its site's class."""
