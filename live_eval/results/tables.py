@@ -55,6 +55,10 @@ _PIPE_WIDTH = 200
 """Columns where the output is no terminal, so that a file or a pipe gets all of them."""
 
 
+_DIFFERENCE_WIDTH = 120
+"""Where there is room for a difference with its interval."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
     """One column of a table: shown where the terminal has at least `from_width` columns."""
@@ -80,7 +84,7 @@ JOB_COLUMNS = (
     Column(
         title="to previous",
         value=lambda job: difference(job["metrics"], "vs_previous"),
-        from_width=130,
+        from_width=_DIFFERENCE_WIDTH,
         optional=True,
     ),
     Column(
@@ -187,7 +191,8 @@ def show_results(ledger: LedgerReader, console: Console, selection: Selection = 
     console.print(Text(f"{len(jobs)} jobs: {', '.join(shown)}"))
     if methods := sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]}):
         console.print(Text(f"95 %: {'; '.join(methods)}", style="dim"))
-    if any("vs_previous/diff" in job["metrics"] for job in jobs):
+    compared = any("vs_previous/diff" in job["metrics"] for job in jobs)
+    if compared and console.width >= _DIFFERENCE_WIDTH:
         console.print(Text(MARKS, style="dim"))
     last = ledger.last_seq()
     behind = [f"{name} has {seq} of {last}" for name, seq in ledger.cursors().items() if seq < last]
