@@ -98,6 +98,8 @@ class JobRecords:
     def measured(self, detail: JobOutcomeDetail) -> None:
         """Keep what a run of the job measured until the scheduler has decided what it ends as."""
         self._measured[detail.job_id] = _Measured(detail=detail, explanation=detail.detail)
+        if detail.num_taken_up:
+            self._ledger.taken_up(detail.job_id, detail.num_taken_up)
 
     def explain(self, job_ids: list[str], explanation: str) -> None:
         """Keep why these jobs could not be run."""

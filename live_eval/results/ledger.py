@@ -127,6 +127,15 @@ class Ledger(LedgerReader):
                 job_id,
             )
 
+    def taken_up(self, job_id: str, num_samples: int) -> None:
+        """Note how many samples the attempt that runs has of earlier ones, without waiting for the disk."""
+        with self._guard():
+            self._relaxed(
+                "UPDATE attempts SET num_taken_up = ? WHERE job_id = ? AND ended_at IS NULL",
+                num_samples,
+                job_id,
+            )
+
     def ack(self, sink: str, seq: int, *, now: float) -> None:
         """`sink` has all rows up to `seq`; never moves back. Does not wait for the disk: a row
         that a sink gets again is harmless."""

@@ -19,6 +19,7 @@ from live_eval.errors import LedgerError, NoSuchJob
 from live_eval.results import schema
 from live_eval.results.rows import (
     RESULT_COLUMNS,
+    Attempt,
     JobRow,
     OutboxRow,
     Totals,
@@ -37,7 +38,7 @@ DATASETS = "dataset/"
 PRIORITIES = "priority/"
 """Prefix of the keys under which checkpoints' priorities are kept, where they are not 0."""
 
-_RESULTS = ", ".join(f"r.{name}" for name in RESULT_COLUMNS)
+RESULTS = ", ".join(f"r.{name}" for name in RESULT_COLUMNS)
 
 
 class LedgerReader:
@@ -114,6 +115,17 @@ class LedgerReader:
             rows = self._all(f"SELECT {columns} FROM transitions WHERE job_id = ? ORDER BY id", job_id)
         return [Transition(**dict(row)) for row in rows]
 
+    def attempts(self, job_id: str | None = None) -> list[Attempt]:
+        """Each time that one job, or any, ran, oldest first; none of a ledger of schema version 1."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'attempts'"):
+            return []
+        columns = "job_id, attempt, started_at, ended_at, reason, num_taken_up, num_done"
+        if job_id is None:
+            rows = self._all(f"SELECT {columns} FROM attempts ORDER BY started_at, job_id, attempt")
+        else:
+            rows = self._all(f"SELECT {columns} FROM attempts WHERE job_id = ? ORDER BY attempt", job_id)
+        return [Attempt(**dict(row)) for row in rows]
+
     def totals(self) -> Totals:
         """Number of jobs by state."""
         rows = self._all("SELECT status, count(*) AS n FROM jobs GROUP BY status")
@@ -123,19 +135,19 @@ class LedgerReader:
 
     def result(self, job_id: str) -> JobResult | None:
         """The job's result, or None while it has not ended."""
-        rows = self._all(f"SELECT {_RESULTS} FROM results r WHERE r.job_id = ?", job_id)
+        rows = self._all(f"SELECT {RESULTS} FROM results r WHERE r.job_id = ?", job_id)
         return result_from(rows[0]) if rows else None
 
     def results(self) -> list[JobResult]:
         """All results, in the order in which they became durable."""
-        return [result_from(row) for row in self._all(f"SELECT {_RESULTS} FROM results r ORDER BY r.rowid")]
+        return [result_from(row) for row in self._all(f"SELECT {RESULTS} FROM results r ORDER BY r.rowid")]
 
     # --- outbox ---------------------------------------------------------------------------
 
     def outbox(self, *, after: int = 0, limit: int = 100) -> list[OutboxRow]:
         """The next rows to tell sinks, `seq` > `after`, oldest first."""
         rows = self._all(
-            f"SELECT o.seq, o.kind, o.key, o.body, j.attempt, {_RESULTS} FROM outbox o"
+            f"SELECT o.seq, o.kind, o.key, o.body, j.attempt, {RESULTS} FROM outbox o"
             " LEFT JOIN results r ON o.kind = 'result' AND r.result_id = o.key"
             " LEFT JOIN jobs j ON j.job_id = r.job_id"
             " WHERE o.seq > ? ORDER BY o.seq LIMIT ?",

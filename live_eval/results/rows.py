@@ -56,6 +56,23 @@ class Transition:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One time that a job ran."""
+
+    job_id: str
+    attempt: int
+    started_at: float
+    ended_at: float | None
+    """None while it runs, or if its service was killed and no other has gone on yet."""
+    reason: str
+    """Why it ended: that of the result, or why there was another attempt."""
+    num_taken_up: int
+    """Samples of earlier attempts that it did not ask for again."""
+    num_done: int
+    """Samples that were scored or errored at its end, those taken up among them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class VersionEvent:
     """What became of a sync or a version, for sinks that count; `key` makes repeats harmless."""
 

@@ -5,6 +5,7 @@ Owns the rules that the database itself enforces, so that no caller can break th
 - a result exists if and only if its job is terminal, and has the job's identity and status;
 - a result has a score only if its job succeeded;
 - results, transitions and outbox rows are written once and never changed or deleted;
+- each time that a job ran is an attempt's row, which is not changed after it has ended;
 - every change of state has a transition row, every result an outbox row, in the same transaction.
 
 Knows nothing of what the rows mean to a scheduler or a sink.
@@ -16,8 +17,11 @@ import sqlite3
 from pathlib import Path
 
 from live_eval.errors import LedgerError
+from live_eval.results.migrations import ATTEMPTS_TABLE, ATTEMPTS_TRIGGERS, STEPS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added the attempts. A ledger of an earlier version is brought up by the service that goes on with it
+(see migrations) and read as it is by everybody else; one of a later version is refused."""
 APPLICATION_ID = 0x4C45_4C47
 """Marks the file as a ledger ("LELG"), so that another program's database is never touched."""
 
@@ -69,6 +73,7 @@ CREATE TABLE transitions (
 ) STRICT;
 CREATE INDEX transitions_by_job ON transitions (job_id);
 
+{ATTEMPTS_TABLE}
 CREATE TABLE results (
     result_id TEXT PRIMARY KEY,
     job_id TEXT NOT NULL UNIQUE REFERENCES jobs (job_id),
@@ -146,6 +151,7 @@ BEGIN
     VALUES (NEW.job_id, OLD.status, NEW.status, NEW.attempt, NEW.reason, NEW.changed_at);
 END;
 
+{ATTEMPTS_TRIGGERS}
 CREATE TRIGGER job_kept BEFORE DELETE ON jobs
 BEGIN SELECT RAISE(ABORT, 'jobs are never deleted'); END;
 
@@ -190,7 +196,8 @@ BEGIN SELECT RAISE(ABORT, 'outbox rows are never deleted'); END;
 def connect_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     """Open for writing in WAL mode; `durable` makes each commit wait for the disk.
 
-    Raises LedgerError if the file is no ledger, or one of another schema version.
+    A ledger of an earlier schema version is brought up to the present one. Raises LedgerError if the
+    file is no ledger, or one of a later version.
     """
     try:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
@@ -198,12 +205,14 @@ def connect_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
         raise LedgerError(f"cannot open the ledger {path}: {error}") from error
     try:
         # The version is read before anything is set: journal_mode=WAL would write to a foreign file.
-        new = not _has_schema(db, path)
+        version = _schema_of(db, path)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("PRAGMA foreign_keys=ON")
-        if new:
+        if not version:
             _create(db)
+        elif version < SCHEMA_VERSION:
+            _bring_up(db, version)
     except sqlite3.Error as error:
         db.close()
         raise LedgerError(f"cannot open the ledger {path}: {error}") from error
@@ -216,7 +225,8 @@ def connect_writer(path: Path, *, durable: bool = True) -> sqlite3.Connection:
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Open read-only, beside a live writer or after one that was killed.
 
-    Raises LedgerError if there is no file, it is no ledger, or is of another schema version.
+    One of an earlier schema version is read as it is. Raises LedgerError if there is no file, it is no
+    ledger, or is of a later version.
     """
     if not path.is_file():
         raise LedgerError(f"no ledger at {path}: give the --out directory of a run")
@@ -237,7 +247,7 @@ def _open_reader(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?{options}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
     try:
-        if not _has_schema(db, path):
+        if not _schema_of(db, path):
             raise LedgerError(f"the ledger {path} is empty: the service has not begun to write it yet")
     except (LedgerError, sqlite3.Error):
         db.close()
@@ -245,8 +255,11 @@ def _open_reader(path: Path, options: str) -> sqlite3.Connection:
     return db
 
 
-def _has_schema(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file holds our schema (False: a new, empty file); LedgerError if it holds another."""
+def _schema_of(db: sqlite3.Connection, path: Path) -> int:
+    """The version of our schema that the file holds, 0 for a new and empty one.
+
+    LedgerError if it holds something else, or a version that is not known here.
+    """
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         (application,) = db.execute("PRAGMA application_id").fetchone()
@@ -256,18 +269,18 @@ def _has_schema(db: sqlite3.Connection, path: Path) -> bool:
     except sqlite3.DatabaseError as error:
         raise LedgerError(f"{path} is not a ledger ({error}): move it, or give another directory") from error
     if tables == 0 and version == 0 and application == 0:
-        return False
+        return 0
     if application != APPLICATION_ID:
         raise LedgerError(
             f"{path} is another program's database (application id {application:#x}): "
             "move it away, or give another directory"
         )
-    if version != SCHEMA_VERSION:
+    if not 1 <= version <= SCHEMA_VERSION:
         raise LedgerError(
-            f"the ledger {path} has schema version {version}, this live-eval knows {SCHEMA_VERSION}: "
+            f"the ledger {path} has schema version {version}, this live-eval knows 1 to {SCHEMA_VERSION}: "
             "use the live-eval that wrote it, or start with a new directory"
         )
-    return True
+    return version
 
 
 def _create(db: sqlite3.Connection) -> None:
@@ -276,6 +289,16 @@ def _create(db: sqlite3.Connection) -> None:
     for statement in _statements(_TABLES + _TRIGGERS):
         db.execute(statement)
     db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    db.execute("COMMIT")
+
+
+def _bring_up(db: sqlite3.Connection, version: int) -> None:
+    """Take the steps from `version` to the present one, all or none."""
+    db.execute("BEGIN IMMEDIATE")
+    for step in range(version, SCHEMA_VERSION):
+        for statement in _statements(STEPS[step]):
+            db.execute(statement)
     db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     db.execute("COMMIT")
 
