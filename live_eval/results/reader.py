@@ -19,7 +19,7 @@ from live_eval.errors import LedgerError, NoSuchJob
 from live_eval.results import schema
 from live_eval.results.rows import (
     RESULT_COLUMNS,
-    Attempt,
+    AttemptRow,
     JobRow,
     OutboxRow,
     Totals,
@@ -115,7 +115,7 @@ class LedgerReader:
             rows = self._all(f"SELECT {columns} FROM transitions WHERE job_id = ? ORDER BY id", job_id)
         return [Transition(**dict(row)) for row in rows]
 
-    def attempts(self, job_id: str | None = None) -> list[Attempt]:
+    def attempt_rows(self, job_id: str | None = None) -> list[AttemptRow]:
         """Each time that one job, or any, ran, oldest first; none of a ledger of schema version 1."""
         if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'attempts'"):
             return []
@@ -124,7 +124,7 @@ class LedgerReader:
             rows = self._all(f"SELECT {columns} FROM attempts ORDER BY started_at, job_id, attempt")
         else:
             rows = self._all(f"SELECT {columns} FROM attempts WHERE job_id = ? ORDER BY attempt", job_id)
-        return [Attempt(**dict(row)) for row in rows]
+        return [AttemptRow(**dict(row)) for row in rows]
 
     def totals(self) -> Totals:
         """Number of jobs by state."""

@@ -56,7 +56,7 @@ class Transition:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
+class AttemptRow:
     """One time that a job ran."""
 
     job_id: str

@@ -13,6 +13,7 @@ there are, never on the order in which they came.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,11 @@ from live_eval.results.keys import DatasetKeys, safe_metric
 from live_eval.results.records import duration_s
 
 if TYPE_CHECKING:
-    from live_eval.results.rows import OutboxRow
+    from live_eval.results.rows import OutboxRow, VersionEvent
     from protocol.messages import JobResult
+
+
+HeldOf = Callable[[int], float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,14 +89,16 @@ class _Series:
 class WandbRows:
     """Turns outbox rows, all of them and in order, into W&B rows and the summary."""
 
-    def __init__(self, keys: DatasetKeys) -> None:
+    def __init__(self, keys: DatasetKeys, *, held_of: HeldOf = lambda _weight_version: None) -> None:
+        """`held_of`: seconds for which the sync of a weight version held the trainer, where known."""
         self._keys = keys
+        self._held_of = held_of
         self._statuses: Counter[str] = Counter()
         self._versions: Counter[str] = Counter()
         self._series: dict[tuple[str, str], _Series] = {}
         self._evaluated = -1
-        self._sealed: dict[int, float] = {}
-        """When each version was sealed, of those that the rows so far tell of."""
+        self._sealed: dict[int, VersionEvent] = {}
+        """Of the versions that the rows so far tell of."""
 
     def add(self, row: OutboxRow) -> dict[str, Any] | None:
         """Count the row; the W&B row of a result, None for a version event."""
@@ -100,7 +106,7 @@ class WandbRows:
             if row.event is not None:
                 self._versions[row.event.state] += 1
                 if row.event.state == "sealed" and row.event.policy_version is not None:
-                    self._sealed[row.event.policy_version] = row.event.at
+                    self._sealed[row.event.policy_version] = row.event
             return None
         self._statuses[row.result.status] += 1
         return self._row(row.result)
@@ -142,16 +148,16 @@ class WandbRows:
         return row
 
     def _lag(self, result: JobResult) -> dict[str, float]:
-        """How far the policy had gone on when its score was there: in versions, and in seconds."""
+        """How far the policy had gone on when its score was there, in versions and in seconds; and how
+        long its sync held the trainer."""
         version, at = result.policy_version, result.finished_at
         if version is None or at is None or version not in self._sealed:
             return {}
-        newer = [other for other in self._sealed if other > version and self._sealed[other] <= at]
-        prefix = _POLICY.prefix
-        return {
-            f"{prefix}/lag_versions": len(newer),
-            f"{prefix}/lag_s": max(0.0, at - self._sealed[version]),
-        }
+        newer = [other for other, event in self._sealed.items() if other > version and event.at <= at]
+        sealed, prefix = self._sealed[version], _POLICY.prefix
+        held_s = None if sealed.weight_version is None else self._held_of(sealed.weight_version)
+        lag = {f"{prefix}/lag_versions": len(newer), f"{prefix}/lag_s": max(0.0, at - sealed.at)}
+        return lag if held_s is None else {**lag, f"{prefix}/held_s": held_s}
 
     def _counters(self, prefix: str) -> dict[str, Any]:
         if prefix != _POLICY.prefix:

@@ -14,7 +14,7 @@ from live_eval.results import schema
 from live_eval.results.ledger import Ledger
 from live_eval.results.migrations import STEPS
 from live_eval.results.reader import LedgerReader
-from live_eval.results.rows import Attempt
+from live_eval.results.rows import AttemptRow
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
@@ -59,7 +59,7 @@ def test_a_reader_takes_an_older_ledger_as_it_is(old: Path) -> None:
     with LedgerReader.open_readonly(old) as reader:
         assert [row.job_id for row in reader.jobs()] == ["v7/rev", "v7/add", "c1/rev"]
         assert [result.score for result in reader.results()] == [0.5, None]
-        assert reader.attempts() == []
+        assert reader.attempt_rows() == []
     assert version_of(old) == 1
 
 
@@ -68,8 +68,8 @@ def test_a_service_goes_on_with_an_older_ledger_and_loses_nothing(old: Path) -> 
         before = everything(reader)
     with Ledger.open(old, run_id="run") as ledger:
         assert everything(ledger) == before
-        assert ledger.attempts() == [
-            Attempt(
+        assert ledger.attempt_rows() == [
+            AttemptRow(
                 job_id="v7/rev",
                 attempt=1,
                 started_at=3.0,
@@ -78,7 +78,7 @@ def test_a_service_goes_on_with_an_older_ledger_and_loses_nothing(old: Path) -> 
                 num_taken_up=0,
                 num_done=0,
             ),
-            Attempt(
+            AttemptRow(
                 job_id="v7/rev",
                 attempt=2,
                 started_at=5.0,
@@ -87,7 +87,7 @@ def test_a_service_goes_on_with_an_older_ledger_and_loses_nothing(old: Path) -> 
                 num_taken_up=0,
                 num_done=4,
             ),
-            Attempt(
+            AttemptRow(
                 job_id="v7/add",
                 attempt=1,
                 started_at=7.0,
@@ -114,7 +114,7 @@ def test_the_job_that_an_older_service_was_in_ends_as_any_other(old: Path) -> No
         ledger.taken_up("v7/add", 2)
         result = ledger.outcome("v7/add", status="succeeded", reason="completed", now=12.0)
         ledger.finish(msgspec.structs.replace(result, score=1.0, n_scored=4, n_expected=4))
-        first, second = ledger.attempts("v7/add")
+        first, second = ledger.attempt_rows("v7/add")
     assert (first.ended_at, first.reason, first.num_done) == (10.0, "service_restarted", 1)
     assert (second.ended_at, second.reason) == (12.0, "completed")
     assert (second.num_taken_up, second.num_done) == (2, 4)

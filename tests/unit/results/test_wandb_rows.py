@@ -93,3 +93,31 @@ def test_a_metric_never_hides_another_value(ledger: Ledger, finish: Finish) -> N
     assert row["live_eval/rev/n_scored"] == 8
     assert row["live_eval/rev/n_scored_"] == 1.0
     assert sorted(v for k, v in row.items() if k.startswith("live_eval/rev/a_b")) == [2.0, 3.0]
+
+
+def test_a_score_says_how_far_the_policy_had_gone_on_and_what_its_sync_cost(
+    ledger: Ledger, finish: Finish
+) -> None:
+    for version, at in ((5, 1.0), (6, 2.0), (7, 3.0), (8, 1e12)):
+        event = VersionEvent(
+            key=f"sealed/v{version}",
+            state="sealed",
+            policy_version=version,
+            weight_version=version - 4,
+            at=at,
+        )
+        ledger.record_version(event)
+    result = finish(5)
+    rows = WandbRows(DatasetKeys(["rev"]), held_of={1: 0.25}.get)
+    (row,) = [row for row in map(rows.add, ledger.outbox()) if row is not None]
+    assert result.finished_at is not None
+    assert row["live_eval/lag_versions"] == 2, "a version that is sealed later counts too"
+    assert row["live_eval/lag_s"] == result.finished_at - 1.0
+    assert row["live_eval/held_s"] == 0.25
+    assert row["live_eval/rev/coverage"] == 1.0
+
+
+def test_what_is_not_known_of_a_version_is_not_said(ledger: Ledger, finish: Finish) -> None:
+    finish(5)
+    (row,), _ = rows_of(ledger.outbox())
+    assert not {"live_eval/lag_versions", "live_eval/lag_s", "live_eval/held_s"} & set(row)
