@@ -31,12 +31,13 @@ from live_eval.engines.engine import EngineSpec
 from live_eval.engines.fingerprint import FingerprintBook
 from live_eval.engines.group import EngineGroup, GroupSettings
 from live_eval.engines.on_demand import EnginesOnDemand
-from live_eval.errors import LiveEvalError, NoSuchVersion
+from live_eval.errors import ConfigError, LiveEvalError, NoSuchVersion
 from live_eval.evaluation.datasets import load_eval_sets
 from live_eval.evaluation.grading_pool import GradingPool
 from live_eval.evaluation.rewards import make_grader
 from live_eval.evaluation.tokenizer import tokenizer_for
 from live_eval.processes import end_with_parent
+from live_eval.results.held_times import HeldTimes
 from live_eval.results.jsonl_sink import JsonlSink
 from live_eval.results.ledger import Ledger
 from live_eval.results.reader import LedgerReader
@@ -225,6 +226,7 @@ class Service:
                     run_id=wandb_run_id(ledger),
                     datasets=names,
                     log=self._run_dir.logs / "wandb.log",
+                    held_of=HeldTimes(self._run_dir.trainer_records).of,
                 )
             )
         pump = SinkPump(ledger, sinks)
@@ -274,8 +276,13 @@ class Service:
         return group
 
     async def _start_http(self, stack: AsyncExitStack) -> HttpApi:
-        from live_eval.http.api import HttpApi  # FastAPI and uvicorn: for those who want them
-        from live_eval.http.source import ServiceSide
+        try:  # FastAPI and uvicorn: for those who want them
+            from live_eval.http.api import HttpApi
+            from live_eval.http.source import ServiceSide
+        except ImportError as error:
+            raise ConfigError(
+                f"the HTTP API cannot be served ({error}): pip install 'live-eval[http]'"
+            ) from error
 
         side = ServiceSide(
             config=self._config,
