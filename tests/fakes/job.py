@@ -19,7 +19,7 @@ from fakes.job_service import ServiceProcess
 from fakes.job_trainer import DirectPublisher, JobTrainer
 
 from live_eval.channel import notify, socket_path
-from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
+from live_eval.config import EngineSettings, HttpSettings, ServiceConfig, StoreSettings
 from live_eval.errors import TransportError
 from live_eval.evaluation.datasets import EXACT_MATCH, EvalSetConfig
 from live_eval.evaluation.job import RunLimits
@@ -72,6 +72,7 @@ class Job:
     datasets: Sequence[Dataset] = TWO
     scheduler: dict[str, Any] = field(default_factory=dict)
     limits: RunLimits = field(default_factory=lambda: RunLimits(chunk_size=2, num_in_flight=1))
+    http: HttpSettings | None = None
     max_bytes: int = MAX_BYTES
     """Budget of the store."""
     wait_s: float = 120.0
@@ -94,6 +95,7 @@ class Job:
             engines=self.engines,
             limits=self.limits,
             wandb=WandbConfig(dir=self.run_dir.wandb, project="jobs", group=RUN_ID, finish_timeout_s=10.0),
+            http=self.http,
             num_graders=1,
         ).save(self.run_dir.config)
         self.socket = socket_path(self.root, SERVICE_SOCKET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes import page_answers
 from fakes.browser import expect
 from fakes.page_scenes import busy_run
 from fakes.page_service import Refusal
@@ -54,10 +55,10 @@ def test_jobs_and_versions_come_into_their_lists_by_themselves(show: Open) -> No
 def test_a_break_is_shown_and_what_was_missed_comes(show: Open) -> None:
     tab, service = show(busy_run)
     page, world = tab.page, service.world
-    service.push("status", world.status())
+    service.push("status", page_answers.status(world))
     service.refusals["events"] = Refusal(503, "too_many_clients", "more than 32 event streams")
     service.drop_clients()
-    expect(page.get_by_role("button", name="Not connected")).to_be_visible()
+    expect(page.get_by_role("button", name="Offline")).to_be_visible()
     banner = page.locator("#banner")
     expect(banner).to_contain_text("the service answered 503")
     expect(banner).to_contain_text("What is shown is from")
@@ -77,7 +78,7 @@ def test_a_break_is_shown_and_what_was_missed_comes(show: Open) -> None:
 
 
 def test_a_token_is_asked_for_once(show: Open) -> None:
-    tab, service = show(lambda now: busy_run(now), follows=False)
+    tab, service = show(busy_run, follows=False)
     page = tab.page
     service.token_needed = True
     service.drop_clients()

@@ -34,7 +34,7 @@ export function get(path, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters))
     for (const each of [value].flat()) if (each !== null && each !== undefined && each !== '') query.append(name, each);
-  const url = API + path + (query.size ? `?${query}` : '');
+  const url = API + path + (String(query) && `?${query}`);
   return answer(fetch(url, { ...options, signal: AbortSignal.timeout(TIMEOUT_MS) }));
 }
 

@@ -5,7 +5,7 @@ import { interval, signed } from './format.js';
 import { icon } from './icons.js';
 import { diff } from './diff.js';
 import { card, compareHref, empty, jobLink, segments, trouble } from './parts.js';
-import { cutNote, labelText, labelled, metaOf, text, thresholdOf, verdict, visible } from './samples.js';
+import { cutNote, isShort, labelText, labelled, metaOf, text, thresholdOf, verdict, visible } from './samples.js';
 import { pager } from './table.js';
 
 const LIMIT = 20;
@@ -68,8 +68,8 @@ export function compareView(model, { query }) {
   function draw(found) {
     const names = [found.left, found.right].map((id) => id.slice(0, id.indexOf('/')));
     const threshold = thresholdOf(model, found.dataset);
-    const filter = segments('Which samples', [[null, 'All'], ...Object.entries(CHANGES).map(([name, word]) => [name, icon(name), word])], change, (value) => ((change = value), (offset = 0), load()));
-    const pages = pager((by) => ((offset = Math.max(0, offset + by * LIMIT)), load(), scrollTo(0, 0)));
+    const filter = segments('Which samples', [[null, 'All'], ...Object.entries(CHANGES).filter(([name]) => name !== 'unpaired' || found.summary.unpaired > 0).map(([name, word]) => [name, icon(name), word])], change, (value) => ((change = value), (offset = 0), load()));
+    const pages = pager((by) => ((offset = Math.max(0, offset + by * LIMIT)), load(), scrollTo(0, 0)), ['Previous', 'Next']);
     pages.show({ total: found.total, offset, count: found.items.length });
     put(body, summaryCard(found, names), h('section', { class: 'card', 'aria-label': 'Samples side by side' },
       h('div', { class: 'filters' }, filter), found.items.length ? found.items.map((item) => pairCard(item, names, threshold)) : empty('No sample of this kind.'), pages.node));
@@ -112,16 +112,17 @@ function pairCard(item, names, threshold) {
   const parts = texts[0] !== null && texts[1] !== null && !equal ? diff(...texts) : null;
   return h('article', { class: 'sample', 'data-row': item.row_id },
     h('div', { class: 'sample-head' }, h('strong', {}, `Row ${item.row_id}`), item.sample > 0 && h('span', {}, `sample ${item.sample}`), h('span', { class: 'badge' }, icon(item.change), CHANGES[item.change] ?? item.change), equal && h('span', {}, 'same answer')),
-    h('div', { class: 'two-texts' }, labelled('Prompt', text(item.prompt ?? '', 'prompt')), labelled('Expected', text(labelText(item.label ?? ''), 'prompt'))),
-    h('div', { class: 'sides' }, [item.left, item.right].map((sample, at) => side(sample, names[at], parts?.[at], at, threshold))));
+    h('div', { class: `texts ${isShort(item, ...texts) ? 'four' : ''}` },
+      labelled('Prompt', text(item.prompt ?? '', 'prompt')), labelled('Expected', text(labelText(item.label), 'prompt')),
+      [item.left, item.right].map((sample, at) => side(sample, names[at], parts?.[at], at, threshold, !isShort(item, ...texts)))));
 }
 
-function side(sample, name, parts, at, threshold) {
+function side(sample, name, parts, at, threshold, full) {
   const tag = at === 0 ? 'del' : 'ins';
   const content = !sample ? h('p', { class: 'text muted' }, 'no such sample')
     : sample.response === null ? h('p', { class: 'text muted' }, sample.error || 'no answer')
     : parts ? h('p', { class: 'text', dir: 'auto' }, parts.map(([kind, each]) => (kind === 'same' ? visible(each) : h(tag, {}, visible(each)))))
     : text(sample.response);
-  return h('div', { class: 'side' },
-    h('div', { class: 'side-head' }, h('strong', {}, name), verdict(sample, threshold), sample && h('span', { class: 'end' }, metaOf(sample), cutNote(sample, 'response'))), content);
+  return h('div', { class: 'side', title: sample ? metaOf(sample) : null },
+    h('div', { class: 'side-head' }, h('strong', {}, name), verdict(sample, threshold), sample && full && h('span', { class: 'end' }, metaOf(sample), cutNote(sample, 'response'))), content);
 }

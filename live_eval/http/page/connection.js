@@ -3,7 +3,7 @@ import { h, put } from './dom.js';
 import { clock } from './format.js';
 import { icon } from './icons.js';
 
-const WORDS = { open: 'Live', connecting: 'Connecting', waiting: 'Not connected' };
+const WORDS = { open: 'Live', connecting: 'Connecting', waiting: 'Offline' };
 const KINDS = { open: 'good', connecting: 'quiet', waiting: 'bad' };
 const ICONS = { open: 'open', connecting: 'connecting', waiting: 'lost' };
 /** A break shorter than this is no news. */

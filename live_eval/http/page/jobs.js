@@ -40,12 +40,15 @@ export function jobsView(model, { query }) {
 
 const listOf = (text) => text?.split(',') ?? null;
 
+/** That a job with a score was completed goes without saying. */
+const why = (job) => (job.status === 'succeeded' ? '' : whyOf(job));
+
 const columns = (model) => [
   { name: 'Job', cls: 'lead', value: (job) => job.job_id, cell: (job) => [jobLink(job.job_id, targetName(job)), h('span', { class: 'muted' }, ` ${job.dataset}`)] },
   { name: 'State', cls: 'lead right', value: (job) => [job.status, job.protected], cell: (job) => badge(job.status) },
-  { name: 'Score', cls: '', value: (job) => [job.status, job.score, job.interval, job.num_done, job.estimate], cell: (job) => [scoreCell(job)].flat() },
+  { name: 'Score', cls: '', value: (job) => (job.status === 'running' || job.status === 'succeeded' ? [job.status, job.score, job.interval, job.num_done, job.estimate] : ''), cell: (job) => [scoreCell(job)].flat() },
   { name: '', cls: 'range-cell', value: (job) => (job.status === 'succeeded' && range(job.score, job.interval) ? [job.score, job.interval] : ''), cell: (job) => range(job.score, job.interval) ?? '' },
-  { name: 'Why', cls: 'wide', value: (job) => [job.reason, job.detail, job.protected], cell: (job) => [whyOf(job), job.detail && h('div', { class: 'muted small' }, job.detail)] },
+  { name: 'Why', cls: 'wide', value: (job) => why(job) || job.detail, cell: (job) => [why(job), job.detail && h('div', { class: 'muted small' }, job.detail)] },
   { name: 'Asked for', cls: '', value: (job) => clock(job.requested_at), cell: (job) => h('span', { class: 'nowrap' }, clock(job.requested_at)) },
   { name: 'Took', cls: 'num', value: (job) => (job.duration_s === null ? '' : [job.duration_s, job.attempt]), cell: (job) => [duration(job.duration_s), job.attempt > 1 && h('div', { class: 'muted small' }, `attempt ${job.attempt}`)] },
   { name: '', cls: 'num', value: (job) => (job.status === 'running' || job.status === 'waiting' ? job.status : ''), cell: (job) => cancelButton(model, job) ?? '' },

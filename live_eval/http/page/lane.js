@@ -4,7 +4,7 @@ import { get } from './api.js';
 import { h, put, s } from './dom.js';
 import { clock } from './format.js';
 import { jobHref, segments } from './parts.js';
-import { keys, onWidth } from './plot.js';
+import { keys, onWidth, pointing } from './plot.js';
 import { drawLane, patterns } from './lane_draw.js';
 import { describe, evaluations, laneRows } from './lane_rows.js';
 import { legend } from './lane_legend.js';
@@ -35,7 +35,7 @@ export function lanePanel(model) {
   let asked = 0;
   let failure = null;
 
-  const window = () => {
+  const shown = () => {
     const end = until ?? model.now();
     if (span !== 'fit') return [end - span, end];
     const began = lane ? earliest(lane) : null;
@@ -43,7 +43,7 @@ export function lanePanel(model) {
   };
 
   function shift(share) {
-    const [from, to] = window();
+    const [from, to] = shown();
     const moved = to + share * (to - from);
     if (span === 'fit') span = to - from;
     until = moved >= model.now() ? null : moved;
@@ -73,7 +73,7 @@ export function lanePanel(model) {
 
   function draw() {
     if (width === 0) return;
-    const [from, to] = window();
+    const [from, to] = shown();
     rows = lane ? laneRows(lane, model.engines, to) : null;
     const height = drawLane(svg, { rows, from, to, width, chosen, live: until === null, now: model.now() });
     svg.setAttribute('height', height);
@@ -100,23 +100,20 @@ export function lanePanel(model) {
     put(list, h('ul', { class: 'rows' }, names.map((target) => h('li', {}, h('span', { class: 'wide small' }, describe({ target }, lane))))));
   }
 
-  const partAt = (event) => event.target.closest?.('[data-part]')?.part ?? null;
-  svg.addEventListener('pointermove', (event) => {
-    const part = partAt(event);
-    const target = part?.target ?? null;
-    if (target !== chosen) {
-      chosen = target;
-      draw();
-    }
-    say(part);
-  });
   const leave = () => chosen !== null && ((chosen = null), draw());
-  svg.addEventListener('pointerleave', leave);
-  svg.addEventListener('blur', leave);
-  svg.addEventListener('click', (event) => {
-    const part = partAt(event);
-    if (part) open(part.jobId ? part : { target: part.target });
+  pointing(svg, {
+    find: (event) => event.target.closest?.('[data-part]')?.part ?? null,
+    move(part) {
+      const target = part?.target ?? null;
+      const other = target !== chosen;
+      chosen = target;
+      if (other) draw();
+      say(part);
+      return other;
+    },
+    open: (part) => (part || chosen) && open(part?.jobId ? part : { target: part?.target ?? chosen }),
   });
+  svg.addEventListener('blur', leave);
   svg.addEventListener('keydown', (event) => {
     if (!lane) return;
     const names = evaluations(lane);

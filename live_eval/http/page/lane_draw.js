@@ -3,7 +3,7 @@ import { s } from './dom.js';
 import { clock } from './format.js';
 import { mark } from './icons.js';
 import { label, line, scale } from './plot.js';
-import { stateWord } from './words.js';
+import { stateKind, stateWord } from './words.js';
 
 const ROW = 40;
 const SYNC_ROW = 34;
@@ -47,9 +47,12 @@ function row(context, { y, height, title, note, spans, pad }) {
   if (note) parts.push(label(0, y + 31, note, { class: 'row-note' }));
   const ends = new Map();
   const late = [];
-  for (const span of [...spans].sort((a, b) => (a.inner ? 1 : 0) - (b.inner ? 1 : 0) || a.begin - b.begin)) {
+  const sorted = [...spans].sort((a, b) => (a.inner ? 1 : 0) - (b.inner ? 1 : 0) || a.begin - b.begin);
+  for (const [at, span] of sorted.entries()) {
     if (span.end < context.from || span.begin > context.to) continue;
-    draw(context, span, y + pad + (span.inner ? 4 : 0), height - 2 * pad - (span.inner ? 8 : 0), ends, late);
+    const next = sorted[at + 1];
+    const free = next && Boolean(next.inner) === Boolean(span.inner) ? context.x(next.begin) : context.width;
+    draw(context, { ...span, free }, y + pad + (span.inner ? 4 : 0), height - 2 * pad - (span.inner ? 8 : 0), ends, late);
   }
   parts.push(...late);
   return y + height;
@@ -67,26 +70,28 @@ function draw({ x, from, chosen, left, width, parts }, span, y, height, ends, la
   rect.part = span.part;
   parts.push(rect);
   if (span.open && from < span.end) late.push(line(begin + wide, y - 1, begin + wide, y + height + 1, 'open-edge'));
-  texts({ span, begin, wide, y, height, dim, width, ends, late });
+  texts({ span, begin, wide, y, height, dim, room: Math.min(width, span.free), ends, late });
 }
 
 /** The name inside where there is room, else beside it where nothing else is; the mark of its end behind it. */
-function texts({ span, begin, wide, y, height, dim, width, ends, late }) {
+function texts({ span, begin, wide, y, height, dim, room, ends, late }) {
   const middle = y + height / 2;
   const options = [span.text, span.shortText].filter(Boolean);
   const inside = options.find((text) => text.length * CHARACTER + 8 < wide - (span.icon ? 14 : 0));
   const faded = dim ? 'dim' : '';
   if (inside) late.push(label(begin + 5, middle + 4, inside, { class: `span-text ${span.inner && ['succeeded', 'running'].some((each) => span.cls.endsWith(each)) ? 'on' : 'plate'} ${faded}` }));
   let at = begin + wide + 3;
-  if (span.icon) {
-    const kind = ['failed', 'timed_out', 'discarded'].includes(span.icon) ? 'bad' : 'warn';
-    late.push(mark(span.icon, wide > 30 && inside ? begin + wide - 9 : at + 5, middle, 11, `${kind} ${faded}`));
-    at += wide > 30 && inside ? 0 : 13;
+  const within = wide > 30 && inside;
+  const place = within ? begin + wide - 9 : at + 5;
+  if (span.icon && place > (ends.get('icon') ?? -Infinity) + 11) {
+    late.push(mark(span.icon, place, middle, 11, `${stateKind(span.icon)} ${faded}`));
+    ends.set('icon', place);
+    at += within ? 0 : 13;
   }
   const outside = options.at(-1);
   const free = ends.get('text') ?? -Infinity;
   if (inside || !outside || span.inner || span.cls === 'held' || span.cls === 'load') return;
-  if (begin < free || at + outside.length * CHARACTER > width) return;
+  if (begin < free || at + outside.length * CHARACTER > room) return;
   ends.set('text', at + outside.length * CHARACTER + 4);
   late.push(label(at, middle + 4, outside, { class: `span-text plate ${faded}` }));
 }

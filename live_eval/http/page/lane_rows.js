@@ -45,19 +45,22 @@ function engineSpan(name, span, to) {
 function jobSpans(spans, jobs, to) {
   const found = [];
   const held = spans.filter((span) => span.kind === 'eval');
-  for (const job of jobs) {
+  const begun = new Set();
+  for (const job of [...jobs].sort((a, b) => a.begin - b.begin)) {
     if (job.begin === null) continue;
     const end = job.end ?? to;
     const span = held.find((each) => each.target === job.target && each.begin <= end && (each.end ?? to) >= job.begin);
     if (!span) continue;
+    const first = !begun.has(span); // one name for all datasets of a version
+    begun.add(span);
     found.push({
       begin: Math.max(job.begin, span.begin),
       end: Math.min(end, span.end ?? to),
       open: job.end === null,
       inner: true,
       cls: `job ${job.status}`,
-      text: `${job.target} ${job.dataset}`,
-      shortText: job.target,
+      text: first ? `${job.target} ${job.dataset}` : job.dataset,
+      shortText: first ? job.target : null,
       icon: ['succeeded', 'running', 'waiting'].includes(job.status) ? null : job.status,
       part: { kind: 'job', jobId: job.job_id, ...job },
     });
@@ -126,7 +129,7 @@ function history(target, lane, { times, why }) {
     sync && `synced ${clock(sync.begin)}, `,
     asked && `asked for ${clock(asked.requested)}, `,
     waited !== null && `waited ${duration(waited)}, `,
-    jobs.map((job) => `${job.dataset} ${stateWord(job.status).toLowerCase()}${job.reason && job.status !== 'waiting' ? why(job.reason) : ''}${job.begin !== null ? ` (${times(job.begin, job.end)})` : ''}`).join('; '),
+    jobs.map((job) => `${job.dataset} ${stateWord(job.status).toLowerCase()}${['waiting', 'running', 'succeeded'].includes(job.status) ? '' : why(job.reason)}${job.begin !== null ? ` (${times(job.begin, job.end)})` : ''}`).join('; '),
     '.',
   ].filter(Boolean).join('');
 }

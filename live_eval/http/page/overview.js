@@ -6,6 +6,7 @@ import { cancelButton } from './cancel.js';
 import { lanePanel } from './lane.js';
 import { badge, card, empty, hasScore, jobLink, scoreCell, segments, whyOf } from './parts.js';
 import { scoreChart } from './scores.js';
+import { stateWord } from './words.js';
 
 export function overviewView(model) {
   const figures = figuresPanel(model);
@@ -29,13 +30,10 @@ function figuresPanel(model) {
   for (const name of ['Stable version', 'Newest score', 'Running', 'Waiting', 'Ended jobs', 'Syncs and store']) {
     const value = h('dd', { class: 'value' });
     const note = h('dd', { class: 'note' });
-    cells.set(name, [slot(value, (content) => content), slot(note, (_, draw) => draw())]);
+    cells.set(name, [value, note].map((element) => slot(element, (content) => content)));
     node.append(h('div', { class: 'figure' }, h('dt', {}, name), value, note));
   }
-  const set = (name, value, key, draw = () => key) => {
-    cells.get(name)[0](value);
-    cells.get(name)[1](key, draw);
-  };
+  const set = (name, ...contents) => contents.forEach((content, at) => cells.get(name)[at](content));
   function update(changed) {
     const { status } = model;
     if (!['status', 'progress', 'jobs'].some((name) => changed.has(name))) return;
@@ -49,7 +47,7 @@ function figuresPanel(model) {
     const waiting = model.jobsBy('waiting');
     set('Waiting', String(waiting.length), waiting.length ? [...new Set(waiting.map((job) => job.target))].slice(0, 6).join(', ') : `a newer version: ${status.on_update}`);
     const totals = Object.entries(status.totals).filter(([name]) => name !== 'waiting' && name !== 'running');
-    set('Ended jobs', String(totals.reduce((sum, [, count]) => sum + count, 0)), JSON.stringify(totals), () => totals.map(([name, count]) => h('span', { class: 'nowrap', title: name }, icon(name), h('span', { class: 'hidden-text' }, name), ` ${count}  `)));
+    set('Ended jobs', String(totals.reduce((sum, [, count]) => sum + count, 0)), totals.map(([name, count]) => `${count} ${stateWord(name).toLowerCase()}`).join(', '));
     const discarded = Object.values(status.discarded).reduce((sum, count) => sum + count, 0);
     set('Syncs and store', `${plural(discarded, 'discarded', 'discarded')}`, `${bytes(status.store.used_bytes)} of ${bytes(status.store.max_bytes)}${status.held_s === null ? '' : `, trainer held ${duration(status.held_s)}`}`);
   }
@@ -66,7 +64,7 @@ function scoresPanel(model) {
   let zoom = false;
   const node = h('section', { class: 'stack', 'aria-label': 'Scores' }, tools, holder);
   const drawTools = slot(tools, ([both]) => [
-    h('h2', { class: 'hidden-text' }, 'Scores'),
+    h('h2', {}, `Score by ${kind === 'live' ? 'policy version' : 'checkpoint'}`),
     h('div', { class: 'end' },
       both && segments('What is drawn', [['live', 'Policy versions'], ['checkpoint', 'Checkpoints']], kind, (value) => ((kind = value), drawAll())),
       segments('Scale of the scores', [[false, '0 to 1'], [true, 'Fit']], zoom, (value) => ((zoom = value), drawAll()))),
@@ -77,7 +75,7 @@ function scoresPanel(model) {
     const has = (table) => [...table.values()].some((rows) => rows.size > 0);
     const [live, checkpoint] = [has(model.results), has(model.checkpoints)];
     if (!live && checkpoint && model.loaded && kind === 'live' && model.status?.stable_version === null) kind = 'checkpoint';
-    drawTools([live && checkpoint, kind]);
+    drawTools([live && checkpoint, kind]); // not zoom: its buttons know what is pressed
     tools.hidden = names.length === 0;
     if (names.length === 0) return void (charts.clear(), (holder.keyedParts = undefined), put(holder, card('', { body: empty(waitText(model)) })));
     if (charts.size === 0) put(holder);

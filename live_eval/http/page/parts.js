@@ -55,7 +55,7 @@ export function scoreCell(job) {
 }
 
 /** Why it is as it is, for people. */
-export const whyOf = (job) => [reasonWord(job.reason), job.protected && !isEnded(job.status) && ', protected'].filter(Boolean).join('');
+export const whyOf = (job) => [reasonWord(job.reason), job.protected && !isEnded(job.status) && 'protected from newer versions'].filter(Boolean).join(', ');
 
 /** When and how long. */
 export const timesOf = (job) =>

@@ -55,5 +55,18 @@ export function keys(event, { index, count, move, open }) {
   event.preventDefault();
 }
 
+/**
+ * Pointing at things in a picture. A mouse points by moving and opens by a click; on a touch screen the first tap
+ * points and the second opens. find(event) is a key or null; move(key) says whether that is another one.
+ */
+export function pointing(svg, { find, move, open }) {
+  let fresh = false;
+  const byTouch = (event) => event.pointerType === 'touch';
+  svg.addEventListener('pointerdown', (event) => (fresh = byTouch(event) && move(find(event), event)));
+  svg.addEventListener('pointermove', (event) => !byTouch(event) && move(find(event), event));
+  svg.addEventListener('pointerleave', (event) => !byTouch(event) && move(null, event));
+  svg.addEventListener('click', (event) => (fresh ? (fresh = false) : open(find(event), event)));
+}
+
 export const line = (x1, y1, x2, y2, cls) => s('line', { x1, y1, x2, y2, class: cls });
 export const label = (x, y, text, attributes = {}) => s('text', { x, y, ...attributes }, text);

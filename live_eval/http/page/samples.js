@@ -10,7 +10,7 @@ const LIMIT = 20;
 
 export function samplesPanel(model, jobId) {
   const list = h('div', {});
-  const pages = pager((by) => ((offset = Math.max(0, offset + by * LIMIT)), load()));
+  const pages = pager((by) => ((offset = Math.max(0, offset + by * LIMIT)), load()), ['Previous', 'Next']);
   let offset = 0;
   let status = null;
   let shown = null;
@@ -63,14 +63,20 @@ export const metaOf = (sample) =>
 function sampleCard(sample, threshold) {
   return h('article', { class: 'sample' },
     h('div', { class: 'sample-head' }, h('strong', {}, `Row ${sample.row_id}`), sample.sample > 0 && h('span', {}, `sample ${sample.sample}`), verdict(sample, threshold), h('span', {}, metaOf(sample))),
-    h('div', { class: 'two-texts' }, labelled('Prompt', text(sample.prompt, 'prompt')), labelled('Expected', text(labelText(sample.label), 'prompt'))),
     sample.error && h('p', { class: 'note-bad small' }, icon('warning'), sample.error),
-    labelled(`Answer${cutNote(sample, 'response')}`, h('div', { class: 'side' }, sample.response === null ? h('p', { class: 'text muted' }, 'no answer') : text(sample.response))));
+    h('div', { class: `texts ${isShort(sample, sample.response) ? 'three' : ''}` },
+      labelled('Prompt', text(sample.prompt ?? '', 'prompt')), labelled('Expected', text(labelText(sample.label), 'prompt')),
+      h('div', { class: isShort(sample, sample.response) ? '' : 'all' }, labelled(`Answer${cutNote(sample, 'response')}`, h('div', { class: 'side' }, sample.response === null ? h('p', { class: 'text muted' }, 'no answer') : text(sample.response))))));
 }
+
+const SHORT = 60;
+
+/** Whether prompt, label and answers fit beside each other. */
+export const isShort = ({ prompt, label }, ...answers) => [prompt ?? '', labelText(label), ...answers].every((each) => (each ?? '').length <= SHORT);
 
 export const cutNote = (sample, name) => (sample.cut?.includes(name) ? ' (cut at 20,000 characters)' : '');
 export const labelled = (name, content) => h('div', {}, h('div', { class: 'text-label' }, name), content);
-export const labelText = (label) => (typeof label === 'string' ? label : JSON.stringify(label, null, 1));
+export const labelText = (label) => (typeof label === 'string' ? label : label === null || label === undefined ? '' : JSON.stringify(label, null, 1));
 
 /** A text of a model or a data file as it is; characters that would not be seen, or would turn others around, are named. */
 export const text = (content, cls = '') => h('p', { class: `text ${cls}`, dir: 'auto', tabindex: content.length > 900 ? '0' : null }, visible(content));

@@ -3,7 +3,7 @@ import { h, put, s } from './dom.js';
 import { interval, score, signed } from './format.js';
 import { mark } from './icons.js';
 import { jobHref } from './parts.js';
-import { keys, label, line, nearest, onWidth, scale, ticks } from './plot.js';
+import { keys, label, line, nearest, onWidth, pointing, scale, ticks } from './plot.js';
 import { reasonWord, stateKind, stateWord } from './words.js';
 
 const HEIGHT = 232;
@@ -40,10 +40,13 @@ export function scoreChart(dataset) {
     head(point);
   };
   const move = (index) => {
-    if (index === chosen) return;
+    if (index === chosen) return false;
     chosen = index;
     cursor();
+    return true;
   };
+  const find = (event) => (frame && data.points.length ? nearest(data.points, frame.x.back(event.clientX - svg.getBoundingClientRect().left)) : -1);
+  const open = (index) => data.points[index] && (location.hash = jobHref(data.points[index].jobId));
 
   function head(point) {
     const scored = data.points.filter((each) => each.score !== null);
@@ -54,18 +57,13 @@ export function scoreChart(dataset) {
     put(foot, notes(shown, scored, data));
   }
 
-  svg.addEventListener('pointermove', (event) => {
-    if (!frame || data.points.length === 0) return;
-    move(nearest(data.points, frame.x.back(event.clientX - svg.getBoundingClientRect().left)));
-  });
-  svg.addEventListener('pointerleave', () => move(-1));
+  pointing(svg, { find, move: (index) => move(index ?? -1), open });
   svg.addEventListener('blur', () => move(-1));
-  svg.addEventListener('click', () => data.points[chosen] && (location.hash = jobHref(data.points[chosen].jobId)));
   svg.addEventListener('keydown', (event) =>
     keys(event, {
       index: chosen,
       count: data.points.length,
-      open: (at) => (location.hash = jobHref(data.points[at].jobId)),
+      open,
       move: (at) => {
         move(at);
         const point = data.points[at];
@@ -148,15 +146,33 @@ function grid({ x, y, width, low, high, bottom, top, kind, points }) {
 function series({ scored, x, y, kind }) {
   if (scored.length === 0) return [];
   const at = (point, value) => `${x(point.x).toFixed(1)} ${y(value).toFixed(1)}`;
-  const ranged = scored.filter((point) => point.interval);
   const dense = scored.length > DENSE;
+  const drawn = dense ? means(scored) : scored;
+  const ranged = drawn.filter((point) => point.interval);
   const band = ranged.length > 1 && kind === 'live'
     ? [s('path', { class: 'band', d: `M${ranged.map((p) => at(p, p.interval.high)).join('L')}L${ranged.toReversed().map((p) => at(p, p.interval.low)).join('L')}Z` })]
     : [];
-  const path = kind === 'live' ? [s('path', { class: 'line', d: `M${scored.map((p) => at(p, p.score)).join('L')}` })] : [];
+  const path = kind === 'live' ? [s('path', { class: 'line', d: `M${drawn.map((p) => at(p, p.score)).join('L')}` })] : [];
   const cap = (p, value) => `M${(x(p.x) - 3).toFixed(1)} ${y(value).toFixed(1)}h6`;
   const whiskers = dense ? [] : [s('path', { class: 'whiskers', d: ranged.map((p) => `M${at(p, p.interval.low)}L${at(p, p.interval.high)}${cap(p, p.interval.low)}${cap(p, p.interval.high)}`).join('') })];
   return [...band, ...whiskers, ...path, s('path', { class: `dots ${dense ? 'dense' : ''}`, d: scored.map((p) => `M${at(p, p.score)}h.01`).join('') })];
+}
+
+/** Of so many versions that their points run together: the mean of each stretch of them. */
+function means(scored) {
+  const size = Math.ceil(scored.length / DENSE);
+  const mean = (points, value) => points.reduce((sum, each) => sum + value(each), 0) / points.length;
+  const found = [];
+  for (let at = 0; at < scored.length; at += size) {
+    const points = scored.slice(at, at + size);
+    const ranged = points.filter((each) => each.interval);
+    found.push({
+      x: mean(points, (each) => each.x),
+      score: mean(points, (each) => each.score),
+      interval: ranged.length ? { low: mean(ranged, (each) => each.interval.low), high: mean(ranged, (each) => each.interval.high) } : null,
+    });
+  }
+  return found;
 }
 
 /** Below the axis: how evaluations without a score ended. Marks that would cover each other are left out. */
@@ -176,13 +192,12 @@ function liveMark({ live, scored, x, y, width }) {
   if (!live?.estimate) return [];
   const { score: value, low, high } = live.estimate;
   const at = x(live.x);
-  const right = at < width - 130;
   const before = scored.filter((point) => point.x < live.x).at(-1);
   return [
     before && line(x(before.x), y(before.score), at, y(value), 'live-line'),
     low !== undefined && low !== null && line(at, y(low), at, y(high), 'live-whisker'),
     s('path', { class: 'live', d: `M${at} ${y(value) - 6}l6 6-6 6-6-6z` }),
-    label(at + (right ? 12 : -12), y(value) + (value > 0.9 ? 16 : -8), `running ${live.done}/${live.expected}`, { class: 'live-text', 'text-anchor': right ? 'start' : 'end' }),
+    width > 480 && label(Math.min(at + 8, width - EDGE.right), y(low ?? value) + 16, `running ${live.done}/${live.expected}`, { class: 'live-text', 'text-anchor': 'end' }),
   ].filter(Boolean);
 }
 
@@ -202,6 +217,7 @@ function notes(shown, scored, { live, kind }) {
     best && scored.length > 1 && h('span', {}, shown === best ? 'the best so far' : `best ${score(best.score)} of ${named(best)}`),
     h('span', {}, `${shown.scored} of ${shown.expected} samples scored`),
     shown.step !== null && h('span', {}, `train step ${shown.step}`),
+    scored.length > DENSE && h('span', {}, `line and band: means of ${Math.ceil(scored.length / DENSE)} versions`),
     live && h('span', {}, runningText(live)),
     shown.sameWeights && h('span', { class: 'note-warn' }, 'same weights as an earlier version'),
   ];

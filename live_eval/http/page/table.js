@@ -25,20 +25,20 @@ export function table({ caption, columns, key }) {
   return { node, show: (items) => keyed(body, items, key, row) };
 }
 
-/** "1 to 50 of 3,204", and buttons for older and newer ones. */
-export function pager(onMove) {
+/** "1 to 50 of 3,204", and buttons for the pages before and behind. */
+export function pager(onMove, [before, behind] = ['Newer', 'Older']) {
   const text = h('span', {});
-  const newer = h('button', { type: 'button', class: 'button small', onclick: () => onMove(-1) }, 'Newer');
-  const older = h('button', { type: 'button', class: 'button small', onclick: () => onMove(1) }, 'Older');
-  const node = h('div', { class: 'pager' }, text, h('div', { class: 'end' }, newer, older));
+  const back = h('button', { type: 'button', class: 'button small', onclick: () => onMove(-1) }, before);
+  const forth = h('button', { type: 'button', class: 'button small', onclick: () => onMove(1) }, behind);
+  const node = h('div', { class: 'pager' }, text, h('div', { class: 'end' }, back, forth));
   return {
     node,
     show({ total, offset, count }) {
       node.hidden = total === 0;
       if (total === 0) return;
       text.textContent = `${(offset + 1).toLocaleString('en')} to ${(offset + count).toLocaleString('en')} of ${total.toLocaleString('en')}`;
-      newer.disabled = offset === 0;
-      older.disabled = offset + count >= total;
+      back.disabled = offset === 0;
+      forth.disabled = offset + count >= total;
     },
   };
 }
