@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S = 0.001
 BACKENDS = ("gloo", "nccl")
+MAX_PORT = 65535
+MAX_MEMBERS = 65536
 
 
 class Rendezvous:
@@ -125,13 +127,15 @@ def join_group(
         raise ConfigError(f"backend {backend!r} is not supported; use one of {', '.join(BACKENDS)}")
     if not 0 <= rank < world_size or (rank == 0) != (rendezvous is not None):
         raise ConfigError(f"rank {rank} of {world_size}: only rank 0 brings the rendezvous")
+    if not 0 < master_port <= MAX_PORT or world_size > MAX_MEMBERS:
+        raise ConfigError(f"no group of {world_size} members at port {master_port} can be")
     timeout = timedelta(seconds=timeout_s)
     try:
         store = rendezvous.store if rendezvous else _meet(master_address, master_port, world_size, timeout)
         members = _members(
             backend, _keys(store, group_name, backend), rank, world_size, timeout, master_address
         )
-    except RuntimeError as error:
+    except (RuntimeError, OSError, ValueError) as error:  # the latter two: an address that is none
         raise TransportError(
             f"group {group_name}: rank {rank} of {world_size} could not join at "
             f"{master_address}:{master_port} within {timeout_s:g} s: {error}"

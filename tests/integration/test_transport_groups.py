@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +18,9 @@ import torch
 
 from live_eval.collective import Group, Rendezvous, join_group
 from live_eval.errors import ConfigError, TransportError
+from live_eval.subscriber import groups
+from live_eval.subscriber.groups import GroupTable
+from protocol.messages import JoinGroup
 
 FAKES = Path(__file__).parents[1] / "fakes"
 REPO = Path(__file__).parents[2]
@@ -161,3 +165,66 @@ def test_an_unknown_backend_and_a_rank_out_of_range_are_refused() -> None:
             group_name="g",
             timeout_s=1.0,
         )
+
+
+def join_request(port: int, name: str = "g", *, timeout_s: float = 60.0) -> JoinGroup:
+    return JoinGroup(
+        group_name=name,
+        master_address="127.0.0.1",
+        master_port=port,
+        rank=1,
+        world_size=2,
+        backend="gloo",
+        timeout_s=timeout_s,
+    )
+
+
+def test_a_join_ends_when_somebody_leaves_that_name_and_the_name_can_be_joined() -> None:
+    table, rendezvous = GroupTable(), Rendezvous("127.0.0.1", timeout_s=60.0)
+    with ThreadPoolExecutor(1) as threads:
+        joining = threads.submit(table.join, join_request(rendezvous.port))
+        time.sleep(0.2)
+        began = time.monotonic()
+        table.leave("g")
+        with pytest.raises(TransportError, match="was left"):
+            joining.result(timeout=10.0)
+        assert time.monotonic() - began < 1.0
+        second = Rendezvous("127.0.0.1", timeout_s=60.0)
+        joining = threads.submit(table.join, join_request(second.port))
+        group = master("g", 2, second)
+        joining.result(timeout=10.0)
+        assert table.names == ("g",)
+        table.leave("g")
+        group.leave()
+
+
+def test_a_join_has_an_end_and_is_not_in_the_table_then() -> None:
+    table, rendezvous = GroupTable(), Rendezvous("127.0.0.1", timeout_s=60.0)
+    began = time.monotonic()
+    with pytest.raises(TransportError):
+        table.join(join_request(rendezvous.port, timeout_s=0.5))
+    assert time.monotonic() - began < 3.0
+    assert table.names == ()
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, 1e9])
+def test_a_join_without_a_sensible_end_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ConfigError):
+        GroupTable().join(join_request(1, timeout_s=timeout_s))
+
+
+def test_joins_that_never_end_by_themselves_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MAX_JOINS", 3)
+    table, rendezvous = GroupTable(), Rendezvous("127.0.0.1", timeout_s=60.0)
+    with ThreadPoolExecutor(3) as threads:
+        joins = [
+            threads.submit(table.join, join_request(rendezvous.port, f"g{n}", timeout_s=3.0))
+            for n in range(3)
+        ]
+        time.sleep(0.3)
+        with pytest.raises(TransportError, match="under way already"):
+            table.join(join_request(rendezvous.port, "another"))
+        table.leave_all()
+        for joining in joins:
+            with pytest.raises(TransportError):
+                joining.result(timeout=10.0)
