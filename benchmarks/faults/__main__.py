@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +29,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--syncs", type=int, default=2000, metavar="N", help="at least so many (2000)")
     parser.add_argument(
         "--seed", type=int, default=None, metavar="S", help="replays a run; drawn if not given"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, metavar="S", help="begin no sync after so long"
     )
     parser.add_argument(
         "--first", type=int, default=0, metavar="N", help="number of the first sync, to replay from there"
@@ -80,6 +84,7 @@ def main(arguments: list[str]) -> int:
         num_syncs=options.syncs,
         seed=seed,
         first=options.first,
+        seconds=options.seconds,
         only=tuple(options.only),
         without=options.without,
         keep=options.keep,

@@ -8,6 +8,7 @@ without a fault has no excuse.
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import tempfile
@@ -47,6 +48,8 @@ class BenchSettings:
     num_syncs: int
     seed: int
     first: int = 0
+    seconds: float = math.inf
+    """No further sync begins after so long."""
     only: tuple[str, ...] = ()
     """Kinds of faults; all if empty."""
     without: str = ""
@@ -88,11 +91,14 @@ class Bench:
         """All syncs, then the account."""
         began, settings, tally = time.monotonic(), self.settings, self.tally
         self._crew.repair()
+        if pid_of(self._desk, "receiver") is None:
+            raise RuntimeError("the receiver is not the bench's own: it has no probes")
         self._account = Account(self._desk, tally)
         number = settings.first
-        while tally.syncs < settings.num_syncs:
+        while tally.syncs < settings.num_syncs and time.monotonic() - began < settings.seconds:
             self._round(number, plan.fault(settings.seed, settings.transport, number, settings.only))
             number += 1
+            tally.next = number
             progress(tally)
             if tally.troubles and settings.without:
                 break

@@ -24,9 +24,9 @@ def show(tally: Tally) -> None:
     for trouble in tally.troubles[:NUM_TROUBLES_SHOWN]:
         console.print(f"TROUBLE {trouble}", style="red", markup=False)
     replay = f"python -m benchmarks.faults --transport {tally.transport} --seed {tally.seed}"
-    console.print(
-        f"{len(tally.troubles)} troubles. Replay: {replay} --first {tally.first} --syncs {tally.syncs}"
-    )
+    replay += f" --first {tally.first} --syncs {tally.syncs}"
+    console.print(f"{len(tally.troubles)} troubles. Replay: {replay}", soft_wrap=True)
+    console.print(f"Go on with --first {tally.next}.")
 
 
 def _faults(tally: Tally) -> Table:

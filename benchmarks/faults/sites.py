@@ -130,7 +130,6 @@ class RaySite:
             _node_ip_address="127.0.0.1",
             _temp_dir=self._temp_dir,
         )
-        ray_receiver.RayReceiver = FaultyRayReceiver  # type: ignore[misc]
         self._actor: Any = ray_receiver.start_ray_receiver(
             ray_receiver.RayReceiverConfig(
                 store=desk.store,
@@ -142,6 +141,7 @@ class RaySite:
             ),
             name="receiver",
             namespace="faults",
+            actor_class=FaultyRayReceiver,
         )
         self.where: dict[str, Any] = {
             "address": self._node.address_info["address"],

@@ -30,6 +30,8 @@ class Tally:
     transport: str
     seed: int
     first: int = 0
+    next: int = 0
+    """Number of the sync that would have been the next."""
     deadline_s: float = 0.0
     copy_s: float = 0.0
     syncs: int = 0
@@ -104,6 +106,7 @@ class Tally:
                 "s",
             ),
             ("fewest hits of a step", min(self.steps[step] for step in STEPS), 20, ""),
+            ("faults whose step never came", self.not_sprung, None, ""),
             ("troubles", len(self.troubles), 0, ""),
         ]
         rows += [

@@ -112,7 +112,7 @@ def probe_receiver(traps: TrapFile) -> None:
     defaults["clock"] = CLOCK
     traps.probe(StagedVersion, "_prepare", "begin")
     traps.probe(StagedVersion, "_allocate", "bucket", bucket_of)
-    traps.probe(receiver.Receiver, "bucket_filled", "filled", bucket_of)
+    traps.probe(StagedVersion, "filled", "filled", bucket_of)
     traps.probe(receiver.Receiver, "source_done", "source_done")
     traps.probe(receiver.Receiver, "commit", "commit")
     traps.probe(Assembly, "complete", "seal")
