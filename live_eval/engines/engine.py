@@ -25,7 +25,16 @@ from live_eval.engines.launch import (
     launch_settings,
 )
 from live_eval.engines.pin import Held
-from live_eval.errors import ConfigError, EngineDied, EngineError, EngineTimeout, LoadFailed, PinMismatch
+from live_eval.errors import (
+    ConfigError,
+    EngineDied,
+    EngineError,
+    EngineTimeout,
+    LoadFailed,
+    PinMismatch,
+    StoreError,
+)
+from live_eval.store.checkpoint import read_headers
 
 if TYPE_CHECKING:
     from live_eval.engines.client import ServerInfo
@@ -265,6 +274,7 @@ class Engine:
         self._client = SGLangClient(url, name=self.name)
         info = await self._client.server_info()
         self._check_dtype(info)
+        await asyncio.to_thread(self._check_shapes, Path(info.model_path))
         self.flavour = info.flavour
         self.held = Held(vector=await self._probe(self._client), checksum=await self._client.checksum())
 
@@ -279,6 +289,23 @@ class Engine:
                 f"engine {self.name} computes in {runs}, the checkpoint is {wanted}: launch it with "
                 f"--dtype {wanted}, or state the engine's dtype"
             )
+
+    def _check_shapes(self, served: Path) -> None:
+        """ConfigError if the server runs a model of other shapes: a load of ours would end it.
+
+        `served`: what it was launched with, or loaded last. Where that is not to be seen from here, or
+        no checkpoint, nothing is known.
+        """
+        try:
+            theirs, ours = _shapes(served), _shapes(self.spec.model_path)
+        except (StoreError, OSError):
+            return
+        for name in theirs.keys() & ours.keys():
+            if theirs[name] != ours[name]:
+                raise ConfigError(
+                    f"engine {self.name} serves {served}, where {name} is {list(theirs[name])}; in "
+                    f"{self.spec.model_path} it is {list(ours[name])}: attach an engine of that model"
+                )
 
     async def _take_down(self) -> None:
         self.held = None
@@ -298,3 +325,8 @@ class Engine:
         logger.info("engine %s: %s -> %s %s", self.name, self.state, state, detail)
         self.state = state
         self._on_state(self.name, state, detail)
+
+
+def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    headers = read_headers(checkpoint).values()
+    return {name: tuple(slot.meta.shape) for header in headers for name, slot in header.slots.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes.engine import FakeEngine
-from fakes.engine_checkpoint import write_checkpoint
+from fakes.engine_checkpoint import SHAPES, write_checkpoint
 
 from live_eval.engines import engine as engine_module
 from live_eval.engines.engine import EngineSpec, EngineState, RestartPolicy
@@ -434,6 +434,26 @@ async def test_an_engine_of_another_dtype_is_refused(make_group: MakeGroup, tmp_
                 await group.wait_usable(10)
             await group.close()
     assert all("computes in float16, the checkpoint is float32" in detail for detail in told)
+
+
+async def test_an_attached_engine_of_another_shape_is_refused_before_anything_is_loaded(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    wide = write_checkpoint(tmp_path / "wide", seed=0, shapes={**SHAPES, "model.norm.weight": (8,)})
+    told: list[str] = []
+    async with FakeEngine(model=wide) as server:
+        group = EngineGroup(
+            [EngineSpec(name="e0", model_path=base, url=server.url)],
+            work_dir=tmp_path / "work",
+            on_state=lambda _name, _state, detail: told.append(detail),
+        )
+        await group.start()
+        with pytest.raises(EngineDied, match="no engine is left: e0 is dead"):
+            await group.wait_usable(10)
+        await group.close()
+        assert not any(call.startswith("/update") for call in server.calls)
+    assert "where model.norm.weight is [8]; in" in told[-1] and "it is [4]" in told[-1]
 
 
 async def test_waiting_for_an_engine_has_an_end(tmp_path: Path) -> None:
