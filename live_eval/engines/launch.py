@@ -201,6 +201,7 @@ class EngineProcess:
                     await client.model_info(timeout_s=5.0)
                     # An answer about the model is no proof: the workers may be dead or stuck.
                     await client.logprobs([[1, 2, 3]], timeout_s=max(1.0, deadline - time.monotonic()))
+                    await client.freeze_gc()
                 except EngineError as error:
                     logger.debug("engine %s is not ready: %s", self.name, error)
                     await asyncio.sleep(POLL_INTERVAL_S)

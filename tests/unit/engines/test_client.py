@@ -125,6 +125,14 @@ async def test_flush_goes_on_until_the_server_is_idle(client: SGLangClient, serv
     assert server.calls.count("/flush_cache") == 6
 
 
+async def test_a_server_that_cannot_freeze_its_garbage_is_used_as_it_is(
+    client: SGLangClient, server: FakeEngine
+) -> None:
+    await client.freeze_gc()  # the stand-in knows no such path
+    assert "/freeze_gc" in server.calls
+    assert await client.health()
+
+
 async def test_a_flush_that_is_refused_for_ever_ends_with_the_servers_words(
     client: SGLangClient, server: FakeEngine
 ) -> None:
