@@ -142,10 +142,18 @@ FLAGS: tuple[Flag, ...] = (
         STORE,
         "--eval-transport",
         "How weights reach the eval engines' node. ray, the default: the trainer copies them to host memory, "
-        "and they travel as Ray objects beside the training. nccl: the receiver is one more member of the "
-        "group in which slime broadcasts; no copy, but a receiver that dies during an update ends the "
-        "training. disk is refused: not supported yet.",
+        "and they travel as Ray objects beside the training. disk: the same, as files in "
+        "--eval-transport-dir; where slime's own updates are files, links to these, and the only way. nccl: "
+        "the receiver is one more member of the group in which slime broadcasts; no copy, but a receiver "
+        "that dies during an update ends the training.",
         choices=("ray", "nccl", "disk"),
+    ),
+    _flag(
+        STORE,
+        "--eval-transport-dir",
+        "Directory of --eval-transport disk, on a file system that the trainers and the eval engines' node "
+        "share. Default: transfer in the output directory.",
+        type=str,
     ),
     _flag(
         STORE,

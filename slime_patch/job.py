@@ -144,8 +144,8 @@ class LiveEvalJob:
             return
         self._trainers = actor_model
         watch_steps(actor_model, self._failure.check)
-        settings = self.settings
-        if not settings.taps_syncs:
+        settings, updates = self.settings, self.settings.updates
+        if updates is None:
             return
         counter = SyncCounter(
             Schedule(
@@ -156,6 +156,8 @@ class LiveEvalJob:
                 interval=settings.interval,
                 skip_first=settings.skip_first,
                 keep_all=settings.snapshot == "all",
+                critic_only_steps=updates.critic_only_steps,
+                first_push_has_version=updates.first_push_has_version,
             )
         )
         watch_syncs(actor_model, counter)
@@ -216,6 +218,8 @@ class LiveEvalJob:
         if handles and self.settings.taps_syncs:
             closing = [handle.live_eval_close.remote(CLOSE_TIMEOUT_S) for handle in handles]
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_TIMEOUT_S + 10)
+        if self.receiver is not None:
+            ray.wait([self.receiver.read_all_mail.remote(CLOSE_TIMEOUT_S)], timeout=CLOSE_TIMEOUT_S + 10)
         if handles:
             # Ray ends an actor's child processes with it, W&B's among them, before rows are written out.
             flushing = [handle.__ray_call__.remote(end_tracking) for handle in handles]

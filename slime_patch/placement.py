@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -141,3 +142,46 @@ def live_nodes() -> list[str]:
     import ray
 
     return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+
+
+def _make_mailbox(directory: str, token: str) -> str:
+    """Runs on the eval engines' node; why it cannot be made, else empty."""
+    from live_eval.mailbox import Mailbox
+
+    try:
+        Mailbox(Path(directory)).make(token)
+    except OSError as error:
+        return f"it cannot be made: {error.strerror}"
+    return ""
+
+
+def _sees_mailbox(directory: str, token: str) -> str:
+    """Runs on each node; why it is not the same directory, else empty."""
+    from live_eval.mailbox import Mailbox
+
+    return "" if Mailbox(Path(directory)).holds(token) else "it is not the same directory there"
+
+
+def share_directory(directory: Path, *, reader: str, token: str) -> None:
+    """Make a mailbox on node `reader`; ConfigError if another node does not see it."""
+    import ray
+    import ray.exceptions
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def start(function: Any, node_id: str) -> Any:
+        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
+        return task.remote(str(directory), token)
+
+    for function, nodes in ((_make_mailbox, [reader]), (_sees_mailbox, live_nodes())):
+        for node_id, ref in [(node_id, start(function, node_id)) for node_id in nodes]:
+            try:
+                problem = ray.get(ref, timeout=PROBE_TIMEOUT_S)
+            except ray.exceptions.RayError as error:
+                problem = str(error).strip().splitlines()[-1]
+            if problem:
+                raise ConfigError(
+                    f"{directory} on node {node_id}: {problem}; versions travel through it, so it must be on "
+                    "a file system that trainers and eval engines share: see --eval-transport-dir, or "
+                    "--update-weight-disk-dir where slime's updates are files"
+                )

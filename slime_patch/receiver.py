@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from live_eval.errors import ConfigError, TransportError
 from live_eval.rundir import RunDir
+from slime_patch.placement import share_directory
 from slime_patch.tap_plan import TapPlan
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ def start_receiver(settings: Settings, place: EvalPlace, ready: Ready) -> tuple[
     name = f"live-eval-receiver-{incarnation[:12]}"
     namespace = ray.get_runtime_context().namespace
     is_member = updates.transport == "nccl"
+    run_dir = RunDir(ready.run_dir)
+    mail_dir = (updates.mail_dir or run_dir.root / "transfer") if updates.transport == "disk" else None
+    if mail_dir is not None:
+        share_directory(mail_dir, reader=place.node_id, token=incarnation)
     config = RayReceiverConfig(
-        store=RunDir(ready.run_dir).store,
+        store=run_dir.store,
         base=settings.base,
         max_bytes=ready.store_bytes,
         keep_newest=settings.keep_versions,
         service_socket=ready.service_socket,
         on_gpu=is_member and settings.engines.device != "cpu",
+        mail_dir=mail_dir,
+        delta_dir=run_dir.root / "delta" if updates.kind == "deltas" else None,
     )
     try:
         actor = start_ray_receiver(
@@ -60,6 +67,7 @@ def start_receiver(settings: Settings, place: EvalPlace, ready: Ready) -> tuple[
         num_sources=updates.num_sources,
         staging_bytes=ready.staging_bytes,
         deadline_s=settings.sync_deadline_s,
+        mail_dir=str(mail_dir or ""),
     )
 
 

@@ -25,6 +25,10 @@ class Schedule:
     skip_first: bool
     keep_all: bool
     """Whether updates that are not due are wanted too."""
+    critic_only_steps: int = 0
+    """Rollouts of a new run that train the critic alone."""
+    first_push_has_version: bool = True
+    """Whether the first update sends weights."""
 
 
 class SyncCounter:
@@ -36,14 +40,24 @@ class SyncCounter:
         # A resumed run's first push holds the weights after the last rollout of the run before it.
         self._rollout_id = schedule.start_rollout_id - 1 if schedule.start_rollout_id > 0 else None
         self._num_syncs = 0
+        self._num_updates = 0
+        self._trained = True
+        """Whether the weights are others than at the update before."""
 
     def trained(self, rollout_id: int) -> None:
         """The trainer was told to train on this rollout."""
         self._rollout_id = rollout_id
+        self._trained = True
 
     def next_sync(self) -> SyncNote:
         """The update that comes now."""
+        self._num_updates += 1
+        if self._num_updates == 1 and not self._schedule.first_push_has_version:
+            return SyncNote(rollout_id=self._rollout_id, train_step=self._train_step(), wanted=False)
         self._num_syncs += 1
+        trained, self._trained = self._trained, False
+        if not trained:  # a step of the critic alone: what is sent again is a version already
+            return SyncNote(rollout_id=self._rollout_id, train_step=self._train_step(), wanted=False)
         rollout_id = self._rollout_id
         target = PolicyTarget(
             policy_version=self._num_syncs, weight_version=self._num_syncs, rollout_id=rollout_id
@@ -58,7 +72,7 @@ class SyncCounter:
     def _train_step(self) -> int | None:
         steps = self._schedule.steps_per_rollout
         done = 0 if self._rollout_id is None else self._rollout_id + 1
-        return None if steps is None else done * steps
+        return None if steps is None else max(done - self._schedule.critic_only_steps, 0) * steps
 
     def _is_last(self) -> bool:
         schedule = self._schedule

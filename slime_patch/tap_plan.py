@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from slime_patch.tap import MemberTap, WeightTap, seat_receiver
+from live_eval.mailbox import Mailbox
+from slime_patch.file_tap import FileTap, Sender
+from slime_patch.tap import MemberTap, SyncNote, WeightTap, seat_receiver
+from slime_patch.tensor_tap import TensorTap
 
 if TYPE_CHECKING:
     from live_eval.publisher.base import Publisher
@@ -17,6 +21,16 @@ TAP_ATTRIBUTE = "live_eval_tap"
 """Attribute of slime's arguments that holds a plan as a dict."""
 SLACK = 1.1
 """Of a pipeline rank's share: ranks are not equal, the first and the last hold the vocabulary."""
+
+
+class Tap(Protocol):
+    """What a training actor does with its tap."""
+
+    note: SyncNote
+    """Of the next update."""
+
+    def close(self, timeout_s: float) -> None:
+        """Let the last version be handed over, within `timeout_s` seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,10 +49,17 @@ class TapPlan:
     staging_bytes: int
     """Room for the whole model."""
     deadline_s: float
+    mail_dir: str = ""
+    """Directory of transport disk."""
 
     def as_dict(self) -> dict[str, Any]:
         """For slime's arguments."""
         return asdict(self)
+
+    @property
+    def life(self) -> str:
+        """A short name of the incarnation."""
+        return self.incarnation_id[:12]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -53,11 +74,15 @@ class TapPlan:
         return int(self.staging_bytes / self.num_sources * SLACK)
 
 
-def make_tap(updater: Updater, plan: TapPlan) -> WeightTap:
+def make_tap(updater: Any, plan: TapPlan) -> Tap:
     """Tap this rank's updater. ConfigError if it is none that can be tapped."""
-    if plan.transport == "nccl":
-        return _member_tap(updater, plan)
-    return WeightTap(updater, lambda slot_bytes: _publisher(plan, slot_bytes), slot_bytes=plan.slot_bytes)
+    match plan.kind:
+        case "files" | "deltas":
+            return _file_tap(updater, plan)
+        case "tensors":
+            return _tensor_tap(updater, plan)
+        case "broadcast":
+            return _member_tap(updater, plan) if plan.transport == "nccl" else _chunk_tap(updater, plan)
 
 
 def _link(plan: TapPlan) -> RayLink:
@@ -74,22 +99,65 @@ def _pipeline_source() -> str:
     return f"pp_{mpu.get_pipeline_model_parallel_rank()}"
 
 
-def _publisher(plan: TapPlan, slot_bytes: int) -> Publisher:
+def _publisher(plan: TapPlan, source: str, sources: tuple[str, ...], slot_bytes: int) -> Publisher:
     import torch
 
     from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 
-    return RayRefPublisher(
-        _link(plan),
-        RayPublisherConfig(
-            run_id=plan.run_id,
-            slot_bytes=slot_bytes,
-            source=_pipeline_source(),
-            sources=plan.sources,
-            incarnation_id=plan.incarnation_id,
-            deadline_s=plan.deadline_s,
-            pinned=torch.cuda.is_available(),
-        ),
+    config = RayPublisherConfig(
+        run_id=plan.run_id,
+        slot_bytes=slot_bytes,
+        source=source,
+        sources=sources,
+        incarnation_id=plan.incarnation_id,
+        deadline_s=plan.deadline_s,
+        pinned=torch.cuda.is_available(),
+    )
+    if plan.transport == "ray":
+        return RayRefPublisher(_link(plan), config)
+    from live_eval.publisher.mail import MailSender
+
+    sender = MailSender(
+        Mailbox(Path(plan.mail_dir)),
+        life=plan.life,
+        source=source,
+        sync_timeout_s=config.sync_timeout_s,
+    )
+    return RayRefPublisher(None, config, sender=sender)
+
+
+def _chunk_tap(updater: Updater, plan: TapPlan) -> WeightTap:
+    return WeightTap(
+        updater,
+        lambda slot_bytes: _publisher(plan, _pipeline_source(), plan.sources, slot_bytes),
+        slot_bytes=plan.slot_bytes,
+    )
+
+
+def _tensor_tap(updater: Any, plan: TapPlan) -> TensorTap:
+    import torch.distributed as dist
+
+    def engine_ranks() -> list[int]:
+        group = updater._ipc_gather_group
+        return [] if group is None else dist.get_process_group_ranks(group)
+
+    return TensorTap(
+        updater,
+        lambda source, sources, slot_bytes: _publisher(plan, source, sources, slot_bytes),
+        staging_bytes=plan.staging_bytes,
+        engine_ranks=engine_ranks,
+    )
+
+
+def _file_tap(updater: Any, plan: TapPlan) -> FileTap:
+    import torch.distributed as dist
+
+    return FileTap(
+        updater,
+        Mailbox(Path(plan.mail_dir)),
+        Sender(run_id=plan.run_id, incarnation_id=plan.incarnation_id),
+        main=dist.get_rank() == 0,
+        deltas=plan.kind == "deltas",
     )
 
 

@@ -14,14 +14,14 @@ from slime.backends.megatron_utils.actor import (  # pyright: ignore[reportMissi
 )
 
 # isort: on
-from slime_patch.tap import SyncNote, WeightTap
-from slime_patch.tap_plan import TAP_ATTRIBUTE, TapPlan, make_tap
+from slime_patch.tap import SyncNote
+from slime_patch.tap_plan import TAP_ATTRIBUTE, Tap, TapPlan, make_tap
 
 
 class LiveEvalTrainActor(MegatronTrainRayActor):
     """Trains as slime does; hands each wanted weight update to live-eval as well."""
 
-    _live_eval_tap: WeightTap | None = None
+    _live_eval_tap: Tap | None = None
 
     def init(self, args: Any, role: str, *rest: Any, **named: Any) -> Any:
         """slime's init, then the tap, where there is an updater."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from typing import TYPE_CHECKING
 
 from live_eval.errors import CorruptVersion, TransportError
 from live_eval.reasons import DiscardReason
 from live_eval.store.headers import TensorSlot, read_chunks, read_header
+from live_eval.subscriber.delta import BrokenChain
 from live_eval.subscriber.expected import SyncFault
-from protocol.messages import BucketHeader, SourceDone, SyncAccepted, SyncBegin, SyncCommit
+from protocol.messages import BucketHeader, SourceDone, SyncAccepted, SyncBegin, SyncCommit, SyncGivenUp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from live_eval.mailbox import Entry, Mailbox
+    from live_eval.subscriber.delta import DeltaTip
     from live_eval.subscriber.receiver import Receiver
+    from protocol.messages import TensorMeta
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +47,14 @@ class MailReader:
         mailbox: Mailbox,
         receiver: Receiver,
         *,
+        tip: DeltaTip | None = None,
         patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`tip` is where deltas are applied, if any come."""
         self._mailbox = mailbox
         self._receiver = receiver
+        self._tip = tip
         self._patience_s = patience_s
         self._clock = clock
         self._seen: dict[str, float] = {}
@@ -80,7 +86,9 @@ class MailReader:
             if entry.given_up is not None:
                 self._receiver.given_up(entry.given_up)
         begins = [entry for entry in entries if entry.begin is not None]
-        if begins and len(begins) == len(entries):
+        if begins and begins[0].delta is not None:
+            self._take_delta(begins[0])
+        elif begins and len(begins) == len(entries):
             begin = begins[0].begin
             assert begin is not None
             if self._receiver.recorded(begin) is None:
@@ -104,6 +112,48 @@ class MailReader:
             self._receiver.fail(begin.sync_id, fault.reason, fault.detail)
         except (CorruptVersion, OSError) as error:
             self._receiver.fail(begin.sync_id, DiscardReason.PAYLOAD_LOST, str(error))
+        except TransportError as error:  # it has ended meanwhile; the outcome stands
+            logger.info("sync %s: %s", begin.sync_id, error)
+
+    def _take_delta(self, entry: Entry) -> None:
+        """A delta is applied whether its version is wanted or not; the next one is made from it."""
+        begin, delta, tip = entry.begin, entry.delta, self._tip
+        assert begin is not None and delta is not None
+        if tip is None:
+            logger.error("a delta came where none was expected: %s", entry.path)
+            return
+        broken = ""
+        try:
+            tip.apply(entry)
+        except BrokenChain as error:
+            logger.warning("%s", error)
+            broken = str(error)
+        if not delta["wanted"] or self._receiver.recorded(begin) is not None:
+            return
+        if broken:
+            self._receiver.given_up(given_up_note(begin, broken))
+        elif isinstance(self._receiver.handle(begin), SyncAccepted):
+            self._receive_tip(begin, tip)
+
+    def _receive_tip(self, begin: SyncBegin, tip: DeltaTip) -> None:
+        source = begin.sources[0]
+        try:
+            for index, metas in enumerate(_cut(tip.tensors())):
+                header = BucketHeader(
+                    sync_id=begin.sync_id,
+                    source=source,
+                    index=index,
+                    weight_version=begin.weight_version,
+                    tensors=tuple(metas),
+                )
+                for meta, place in zip(metas, self._receiver.open_bucket(header), strict=True):
+                    place[:] = tip.read(meta.name)
+                self._receiver.bucket_filled(header)
+            num_buckets = sum(1 for _ in _cut(tip.tensors()))
+            self._receiver.handle(SourceDone(sync_id=begin.sync_id, source=source, num_buckets=num_buckets))
+            self._receiver.handle(SyncCommit(sync_id=begin.sync_id, weight_version=begin.weight_version))
+        except SyncFault as fault:
+            self._receiver.fail(begin.sync_id, fault.reason, fault.detail)
         except TransportError as error:  # it has ended meanwhile; the outcome stands
             logger.info("sync %s: %s", begin.sync_id, error)
 
@@ -139,15 +189,37 @@ def read_tensors(path: Path, slots: list[TensorSlot], memory: list[np.ndarray]) 
                 done += chunk.size
 
 
+def given_up_note(begin: SyncBegin, detail: str) -> SyncGivenUp:
+    """The note that this sync's version cannot be made."""
+    return SyncGivenUp(
+        sync_id=begin.sync_id,
+        run_id=begin.run_id,
+        incarnation_id=begin.incarnation_id,
+        weight_version=begin.weight_version,
+        reason=DiscardReason.INCOMPLETE,
+        detail=detail,
+        rollout_id=begin.rollout_id,
+        train_step=begin.train_step,
+    )
+
+
 def _pieces(path: Path) -> Iterator[list[TensorSlot]]:
     """The file's tensors, in the order of their bytes, in pieces of about BUCKET_BYTES."""
-    piece: list[TensorSlot] = []
+    slots = read_header(path).slots
+    in_order = sorted(slots.values(), key=lambda slot: slot.begin)
+    for metas in _cut(slot.meta for slot in in_order):
+        yield [slots[meta.name] for meta in metas]
+
+
+def _cut(metas: Iterable[TensorMeta]) -> Iterator[list[TensorMeta]]:
+    """In order, in pieces of about BUCKET_BYTES; none is empty."""
+    piece: list[TensorMeta] = []
     size = 0
-    for slot in sorted(read_header(path).slots.values(), key=lambda slot: slot.begin):
-        if piece and size + slot.end - slot.begin > BUCKET_BYTES:
+    for meta in metas:
+        if piece and size + meta.num_bytes > BUCKET_BYTES:
             yield piece
             piece, size = [], 0
-        piece.append(slot)
-        size += slot.end - slot.begin
+        piece.append(meta)
+        size += meta.num_bytes
     if piece:
         yield piece

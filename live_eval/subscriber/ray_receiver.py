@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from live_eval.channel import notify
 from live_eval.errors import LiveEvalError, TransportError
+from live_eval.mailbox import Mailbox
 from live_eval.processes import stand_back
 from live_eval.reasons import DiscardReason
 from live_eval.store import BaseCheckpoint, VersionStore
 from live_eval.subscriber.arrival import unpack
+from live_eval.subscriber.delta import DeltaTip
 from live_eval.subscriber.expected import SyncFault
+from live_eval.subscriber.mail_reader import MailReader
 from live_eval.subscriber.receiver import TICK_S, Receiver
 from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage, ProtocolError
@@ -59,6 +63,10 @@ class RayReceiverConfig:
     """Longest wait for one payload; less than `deadline_s`."""
     on_gpu: bool = False
     """Whether tensors arrive on a GPU: a RayFacade in an NCCL group."""
+    mail_dir: Path | None = None
+    """A mailbox through which versions come."""
+    delta_dir: Path | None = None
+    """Where the deltas that come by mail are applied; room for one model."""
 
 
 class RayReceiver:
@@ -79,6 +87,20 @@ class RayReceiver:
         self._receiver = Receiver(store, base, deadline_s=config.deadline_s, on_change=self._tell_service)
         self._tell_service()  # an earlier life may have left a sync that has just been discarded
         threading.Thread(target=self._tick, name="receiver-tick", daemon=True).start()
+        self._mailbox = None if config.mail_dir is None else Mailbox(config.mail_dir)
+        if self._mailbox is not None:
+            tip = None if config.delta_dir is None else DeltaTip(config.delta_dir, base)
+            reader = MailReader(self._mailbox, self._receiver, tip=tip)
+            threading.Thread(target=self._read_mail, args=(reader,), name="mail", daemon=True).start()
+
+    def read_all_mail(self, timeout_s: float) -> bool:
+        """Wait until nothing is in the mailbox; False if that takes longer."""
+        deadline = time.monotonic() + timeout_s
+        while self._mailbox is not None and self._mailbox.entries():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(TICK_S)
+        return True
 
     def ping(self) -> None:
         """Return when the actor has started."""
@@ -124,6 +146,14 @@ class RayReceiver:
     def _tell_service(self) -> None:
         if self._config.service_socket is not None:
             notify(self._config.service_socket, StoreChanged())
+
+    def _read_mail(self, reader: MailReader) -> None:
+        pause = threading.Event()
+        while not pause.wait(TICK_S):
+            try:
+                reader.run_once()
+            except (LiveEvalError, OSError):
+                logger.exception("the mailbox could not be read")
 
     def _tick(self) -> None:
         pause = threading.Event()

@@ -71,8 +71,10 @@ SLIME_DEFAULTS: dict[str, Any] = {
     "release_train": False,
     "update_weight_mode": "full",
     "update_weight_transport": "nccl",
+    "update_weight_disk_dir": None,
     "update_weights_interval": 1,
     "num_critic_only_steps": 0,
+    "use_critic": False,
     "debug_train_only": False,
     "debug_rollout_only": False,
     "pipeline_model_parallel_size": 1,
@@ -162,6 +164,58 @@ class UpdateWeightFromDistributed:
             raise self.fails_with
         self.sent.append([name for name, _ in converted_named_tensors])
         converted_named_tensors.clear()
+
+
+class UpdateWeightFromTensor:
+    """slime's colocated updater on one rank: it is shown dense chunks, then routed experts."""
+
+    def __init__(
+        self,
+        rank: int,
+        dense: Callable[[], list[NamedTensors]],
+        experts: Callable[[], list[NamedTensors]] = list,
+    ) -> None:
+        self.rank = rank
+        self.weight_version = 0
+        self._expert_transfer_plan = ["group"] if experts() else []
+        self._dense, self._experts = dense, experts
+        self.sent: list[list[str]] = []
+
+    def update_weights(self) -> None:
+        self.weight_version += 1
+        for hf_named_tensors in self._dense():
+            self._send_hf_params(hf_named_tensors)
+        if self._expert_transfer_plan:
+            self._update_expert_weights({})
+
+    def _update_expert_weights(self, megatron_local_weights: dict[str, torch.Tensor]) -> None:
+        for hf_named_tensors in self._experts():
+            self._send_hf_params(hf_named_tensors)
+
+    def _send_hf_params(self, hf_named_tensors: NamedTensors) -> tuple[list[str], str]:
+        self.sent.append([name for name, _ in hf_named_tensors])
+        return ["ref"], "long lived"
+
+
+class UpdateWeightFromDisk:
+    """slime's full disk updater on one rank; `write` puts the files of a version into a directory."""
+
+    def __init__(
+        self, disk_dir: Path, write: Callable[[Path, int], None], hook: Callable[..., None] | None = None
+    ) -> None:
+        self.args = Namespace(update_weight_disk_dir=str(disk_dir))
+        self.weight_version = 0
+        self.rollout_engines: list[Any] = ["engine"]
+        self._post_write_hook = hook
+        self._write = write
+
+    def update_weights(self) -> None:
+        self.weight_version += 1
+        version_dir = Path(self.args.update_weight_disk_dir) / f"weight_v{self.weight_version:06d}"
+        version_dir.mkdir(parents=True, exist_ok=True)
+        self._write(version_dir, self.weight_version)
+        if self._post_write_hook is not None:
+            self._post_write_hook(self.args, str(version_dir), list(self.rollout_engines))
 
 
 class RemoteMethod:

@@ -6,14 +6,23 @@ Read from the sources, so that neither Megatron nor a GPU is needed.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fakes import slime_standins as standins
+from fakes.link import FakeLink
+from fakes.slime_broadcast import BroadcastingUpdater
+from fakes.slime_delta import checksum, overwrite_encode
+
+from live_eval.subscriber.delta import checksum_of, decoded
+from slime_patch.member import ReceiverEngine
 
 UPDATER = "slime/backends/megatron_utils/update_weight/update_weight_from_distributed.py"
+UPDATERS = "slime/backends/megatron_utils/update_weight/update_weight_from_"
 MEGATRONS_OWN = {"save", "pipeline_model_parallel_size", "hf_checkpoint"}
 """Arguments that Megatron registers, or slime beside its argument groups."""
 
@@ -74,6 +83,21 @@ def parameters_of(function: object) -> list[str]:
             standins.UpdateWeightFromDistributed._send_weights,
         ),
         (UPDATER, "UpdateWeightFromDistributed._on_chunk", standins.UpdateWeightFromDistributed._on_chunk),
+        (
+            UPDATERS + "tensor.py",
+            "UpdateWeightFromTensor._send_hf_params",
+            standins.UpdateWeightFromTensor._send_hf_params,
+        ),
+        (
+            UPDATERS + "tensor.py",
+            "UpdateWeightFromTensor._update_expert_weights",
+            standins.UpdateWeightFromTensor._update_expert_weights,
+        ),
+        (
+            UPDATERS + "distributed.py",
+            "UpdateWeightFromDistributed.connect_rollout_engines",
+            BroadcastingUpdater.connect_rollout_engines,
+        ),
         ("slime/ray/actor_group.py", "RayTrainGroup.async_train", standins.RayTrainGroup.async_train),
         ("slime/ray/actor_group.py", "RayTrainGroup.update_weights", standins.RayTrainGroup.update_weights),
         ("slime/utils/data.py", "Dataset.__init__", standins.Dataset.__init__),
@@ -94,6 +118,79 @@ def test_the_version_counts_up_first_and_by_one(source) -> None:
     body = source(UPDATER).definition("UpdateWeightFromDistributed.update_weights").body
     first = next(node for node in body if not isinstance(node, ast.Expr))
     assert ast.unparse(first) == "self.weight_version += 1"
+
+
+def test_the_colocated_updater_shows_every_chunk(source) -> None:
+    updater = source(UPDATERS + "tensor.py")
+    update = updater.called("UpdateWeightFromTensor.update_weights")
+    assert update.index("_send_hf_params") < update.index("_update_expert_weights")
+    assert "_send_hf_params" in updater.called("UpdateWeightFromTensor._update_expert_weights")
+    for name in ("self.rank", "self._expert_transfer_plan", "self._ipc_gather_group"):
+        assert f"{name} = " in updater.text
+    first = updater.definition("UpdateWeightFromTensor.update_weights").body[1]
+    assert ast.unparse(first) == "self.weight_version += 1"
+
+
+ENGINE_CALLS = {
+    "pause_generation": set(),
+    "flush_cache": set(),
+    "continue_generation": set(),
+    "post_process_weights": {"restore_weights_before_load", "post_process_quantization"},
+    "init_weights_update_group": {
+        "master_address", "master_port", "rank_offset", "world_size", "group_name", "backend",
+    },
+    "destroy_weights_update_group": set(),
+    "update_weights_from_distributed": {
+        "names", "dtypes", "shapes", "group_name", "weight_version", "load_format",
+    },
+}  # fmt: skip
+
+
+def test_the_distributed_updater_asks_engines_for_nothing_else(source) -> None:
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(source(UPDATERS + "distributed.py").tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("engine."):
+            _, method, remote = ast.unparse(node.func).split(".")
+            assert remote == "remote"
+            found.setdefault(method, set()).update(str(keyword.arg) for keyword in node.keywords)
+    assert found == ENGINE_CALLS
+    link = FakeLink(None)  # type: ignore[arg-type]
+    engine = ReceiverEngine(link, lambda *_, **__: None, ready=lambda: None)
+    assert all(hasattr(getattr(engine, name), "remote") for name in ENGINE_CALLS)
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name"), [("disk", "UpdateWeightFromDisk"), ("disk_delta", "UpdateWeightFromDiskDelta")]
+)
+def test_disk_updaters_run_the_post_write_hook_between_barriers(source, name: str, class_name: str) -> None:
+    updater = source(UPDATERS + name + ".py")
+    method = "update_weights" if name == "disk" else "_reload_engines"
+    calls = updater.called(f"{class_name}.{method}")
+    assert "barrier" in calls[calls.index("_post_write_hook") :]
+    assert "self._post_write_hook: Callable | None = None" in updater.text
+    assert "weight_v{self.weight_version:06d}" in updater.text
+
+
+def test_the_first_delta_update_takes_stock_and_counts_nothing(source) -> None:
+    body = source(UPDATERS + "disk_delta.py").definition("UpdateWeightFromDiskDelta.update_weights").body
+    assert "_capture_baseline" in ast.unparse(body[0])
+    assert isinstance(body[0], ast.If) and isinstance(body[0].body[-1], ast.Return)
+    assert ast.unparse(body[1]) == "self.weight_version += 1"
+    for key in ("base_version", "delta_encoding", "compression_format", "checksum_format", "weight_map"):
+        assert f'"{key}"' in source(UPDATERS + "disk_delta.py").text
+
+
+@pytest.mark.parametrize("algorithm", ["xxh3-128", "adler32"])
+def test_differences_are_encoded_as_slime_does(slime_dir: Path, algorithm: str) -> None:
+    spec = importlib.util.spec_from_file_location("disk_delta", slime_dir / "slime/utils/disk_delta.py")
+    assert spec is not None and spec.loader is not None
+    theirs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(theirs)
+    old, new = (np.random.default_rng(seed).integers(0, 3, 1000, dtype=np.uint8) for seed in (1, 2))
+    encoded = theirs.overwrite_encode(new, new != old)
+    assert (encoded == overwrite_encode(new, new != old)).all()
+    assert (decoded(encoded, old, encoding="overwrite") == new).all()
+    assert theirs.checksum(algorithm, new) == checksum(algorithm, new) == checksum_of(algorithm, new)
 
 
 def test_eval_datasets_have_the_fields(source) -> None:

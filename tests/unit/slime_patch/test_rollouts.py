@@ -67,6 +67,30 @@ def test_a_resumed_run_goes_on_counting() -> None:
     assert [note.rollout_id for note in found if note.wanted] == [3, 5]
 
 
+def test_steps_of_the_critic_alone_send_no_new_version_and_count_no_train_step() -> None:
+    schedule = replace(EACH, num_rollout=4, critic_only_steps=2)
+    counter = SyncCounter(schedule)
+    found = [counter.next_sync()]
+    for rollout_id in range(schedule.num_rollout):
+        if rollout_id >= schedule.critic_only_steps:
+            counter.trained(rollout_id)
+        found.append(counter.next_sync())
+    assert [(note.rollout_id, note.train_step, note.wanted) for note in found] == [
+        (None, 0, True),
+        (None, 0, False),
+        (None, 0, False),
+        (2, 2, True),
+        (3, 4, True),
+    ]
+
+
+def test_a_first_update_that_sends_nothing_is_no_version() -> None:
+    found = notes(replace(EACH, num_rollout=3, first_push_has_version=False))
+    assert [(note.rollout_id, note.wanted) for note in found] == [
+        (None, False), (0, True), (1, True), (2, True),
+    ]  # fmt: skip
+
+
 def test_unknown_steps_stay_unknown() -> None:
     assert notes(replace(EACH, steps_per_rollout=None))[1].train_step is None
 

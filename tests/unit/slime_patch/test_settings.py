@@ -17,6 +17,10 @@ DATA = "--eval-prompt-data toy toy.jsonl"
 LIVE = f"--eval-mode latest-synced --eval-num-gpus 1 {DATA}"
 
 
+MAIL = "/shared/weights/live_eval"
+FILES = {"update_weight_transport": "disk", "update_weight_disk_dir": "/shared/weights"}
+
+
 def test_inline_asks_for_nothing(parse: Parse) -> None:
     assert settings_of(*parse("--eval-interval 5 " + DATA, colocate=True)) is None
 
@@ -39,6 +43,43 @@ def test_a_live_job(parse: Parse, tmp_path: Path) -> None:
     assert settings.steps_per_rollout == 1
     assert [plan.name for plan in settings.datasets] == ["toy"]
     assert settings.taps_syncs
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "kind", "transport", "mail_dir", "num_sources"),
+    [
+        ("", {"pipeline_model_parallel_size": 2}, "broadcast", "ray", None, 2),
+        ("--eval-transport nccl", {"pipeline_model_parallel_size": 2}, "broadcast", "nccl", None, 2),
+        ("--eval-transport disk --eval-transport-dir /mail", {}, "broadcast", "disk", "/mail", 1),
+        ("--eval-transport disk", {}, "broadcast", "disk", None, 1),
+        ("", {"colocate": True, "pipeline_model_parallel_size": 2}, "tensors", "ray", None, 1),
+        ("", FILES, "files", "disk", MAIL, 1),
+        (
+            "",
+            FILES | {"colocate": True, "release_train": True},
+            "files",
+            "disk",
+            MAIL,
+            1,
+        ),
+        ("", FILES | {"update_weight_mode": "delta"}, "deltas", "disk", MAIL, 1),
+    ],
+)
+def test_each_way_to_update_weights_has_its_way_here(
+    parse: Parse,
+    line: str,
+    changes: dict[str, object],
+    kind: str,
+    transport: str,
+    mail_dir: str | None,
+    num_sources: int,
+) -> None:
+    settings = settings_of(*parse(f"{LIVE} {line}", **changes))
+    assert settings is not None and settings.updates is not None
+    updates = settings.updates
+    assert (updates.kind, updates.transport, updates.num_sources) == (kind, transport, num_sources)
+    assert updates.mail_dir == (None if mail_dir is None else Path(mail_dir))
+    assert updates.first_push_has_version == (kind != "deltas")
 
 
 def test_engines_and_their_size(parse: Parse) -> None:
@@ -78,10 +119,10 @@ def test_running_engines(parse: Parse) -> None:
         ),
         (LIVE + " --eval-wandb-run attach", {}, "trainer's W&B run: give --use-wandb"),
         (LIVE + " --eval-engine-timeout-s 0", {}, "--eval-engine-timeout-s is 0.0: give more than 0"),
-        (LIVE, {"colocate": True}, "--colocate hands weights .* --eval-mode checkpoint"),
-        (LIVE, {"update_weight_transport": "disk"}, "over --update-weight-transport disk cannot"),
-        (LIVE, {"update_weight_mode": "delta", "update_weight_transport": "disk"}, "use full over nccl"),
-        (LIVE, {"num_critic_only_steps": 2}, "--num-critic-only-steps 2"),
+        (LIVE + " --eval-transport nccl", {"colocate": True}, "no group that the receiver could join"),
+        (LIVE + " --eval-transport ray", FILES, "these updates are files"),
+        (LIVE + " --eval-transport-dir d", FILES, "linked below --update-weight-disk-dir"),
+        (LIVE + " --eval-transport-dir d", {}, "read with --eval-transport disk only"),
         (LIVE, {"debug_rollout_only": True}, "no weights are sent"),
         ("--eval-mode checkpoint --eval-num-gpus 1 " + DATA, {}, "name them with --eval-checkpoint"),
         (LIVE + " --eval-interval 0", {}, "--eval-interval is 0"),
