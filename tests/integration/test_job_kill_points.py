@@ -36,11 +36,9 @@ REACH_S = 20.0
 """A life that has not come to its point by then is killed all the same."""
 
 FEW = (
-    ("ledger.start:commit", 1),
     ("samples.append:half", 3),
     ("ledger.requeue:commit", 1),
     ("ledger.finish:commit", 1),
-    ("ledger.finish:after", 1),
     ("jsonl.write:half", 1),
     ("wandb.write:after", 1),
 )
