@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def status(world: World) -> dict[str, Any]:
     """/status."""
-    stable = next((each for each in reversed(world.versions) if each["is_stable"]), None)
+    stable = world.stable
     scored = max(
         (each["policy_version"] or 0 for each in world.results if each["score"] is not None), default=0
     )
@@ -114,9 +114,7 @@ def compare(world: World, left: str, right: str) -> dict[str, Any]:
     items: list[dict[str, Any]] = []
     for one in world.samples.get(left, []):
         other = rows.get(one["row_id"])
-        paired = other is not None and one["reward"] is not None and other["reward"] is not None
-        gain = other["reward"] - one["reward"] if paired else 0
-        change = "unpaired" if not paired else "better" if gain > 0 else "worse" if gain < 0 else "same"
+        change = change_of(one["reward"], other["reward"] if other else None)
         items.append(
             {
                 "row_id": one["row_id"],
@@ -146,3 +144,10 @@ def compare(world: World, left: str, right: str) -> dict[str, Any]:
         "items": items,
         "summary": {"paired": num, **counts, "difference": difference, "interval": between},
     }
+
+
+def change_of(before: float | None, after: float | None) -> str:
+    """What became of one sample."""
+    if before is None or after is None:
+        return "unpaired"
+    return "better" if after > before else "worse" if after < before else "same"

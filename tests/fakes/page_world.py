@@ -47,6 +47,8 @@ class World:
         self.roots: list[str] = ["/ckpt"]
         self.state = "serving"
         self.versions: list[dict[str, Any]] = []
+        self.by_number: dict[int, dict[str, Any]] = {}
+        self.stable: dict[str, Any] | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
         self.results: list[dict[str, Any]] = []
         self.samples: dict[str, list[dict[str, Any]]] = {}
@@ -61,8 +63,8 @@ class World:
     ) -> dict[str, Any]:
         """A sync that was sealed, or discarded for a reason."""
         sealed = not reason
-        for each in self.versions:
-            each["is_stable"] = each["is_stable"] and not sealed
+        if sealed and self.stable is not None:
+            self.stable["is_stable"] = False
         version = {
             "policy_version": number,
             "incarnation": 1,
@@ -85,6 +87,9 @@ class World:
             "scores": {},
         }
         self.versions.append(models.Version(**version).model_dump())
+        self.by_number[number] = self.versions[-1]
+        if sealed:
+            self.stable = self.versions[-1]
         self.syncs.append(
             {
                 "policy_version": number,
@@ -130,9 +135,7 @@ class World:
         }
         self.jobs[job["job_id"]] = models.Job(**job).model_dump()
         if version:
-            next(each for each in self.versions if each["policy_version"] == version)["jobs"].append(
-                job["job_id"]
-            )
+            self.by_number[version]["jobs"].append(job["job_id"])
         return self.jobs[job["job_id"]]
 
     def start(self, job_id: str, at: float) -> dict[str, Any]:
@@ -230,9 +233,8 @@ class World:
             "has_samples": job_id in self.samples or done,
         }
         self.results.append(models.Result(**result).model_dump())
-        for each in self.versions:
-            if done and version and each["policy_version"] == version:
-                each["scores"][job["dataset"]] = score
+        if done and version:
+            self.by_number[version]["scores"][job["dataset"]] = score
         return self.results[-1]
 
     def span(self, kind: str, target: str | None, begin: float, end: float | None, **more: str) -> None:
