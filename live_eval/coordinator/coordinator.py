@@ -33,6 +33,7 @@ from live_eval.coordinator.checkpoints import train_step_of
 from live_eval.coordinator.evaluator import Evaluator, RunEnd
 from live_eval.coordinator.feed import (
     IncarnationEnded,
+    SyncAbandoned,
     SyncBegan,
     SyncDiscarded,
     VersionLost,
@@ -219,6 +220,9 @@ class Coordinator:
         match change:
             case SyncBegan(version):
                 self._apply(self._scheduler.sync_began(version, now=now))
+            case SyncAbandoned(version):
+                logger.warning("no receiver is left to end the sync of policy version %d", version)
+                self._apply(self._scheduler.sync_ended(version, now=now))
             case SyncDiscarded(record, key):
                 self._records.discarded(key, record)
                 if record.policy_version is not None:

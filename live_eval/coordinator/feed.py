@@ -1,12 +1,16 @@
 """What changed in the store since the last look, as events in the order in which they happened.
 
 The catalogue is the truth; the receiver's StoreChanged only says when to look. Knows nothing of
-schedules. Invariant: over the life of a feed each policy version is reported as sealed at most
-once and as lost at most once, and every discarded sync exactly once.
+schedules. A sync whose receiver died and does not come back is reported as abandoned, so that
+nobody waits for it; what becomes of it later is reported all the same. Invariant: over the life
+of a feed each policy version is reported as sealed at most once and as lost at most once, and
+every discarded sync exactly once.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,10 +20,20 @@ if TYPE_CHECKING:
     from live_eval.store.records import DiscardRecord, VersionRecord
     from live_eval.store.store import VersionStore
 
+ABANDONED_S = 60.0
+"""A receiver that is started again is there by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class SyncBegan:
     """A sync is under way that will have this policy version if it is sealed."""
+
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAbandoned:
+    """A sync is open, and for a while no receiver has lived that could end it."""
 
     policy_version: int
 
@@ -54,20 +68,23 @@ class IncarnationEnded:
     number: int
 
 
-Change = SyncBegan | SyncDiscarded | VersionSealed | VersionLost | IncarnationEnded
+Change = SyncBegan | SyncAbandoned | SyncDiscarded | VersionSealed | VersionLost | IncarnationEnded
 
 
 class VersionsFeed:
     """Compares the catalogue with what was reported before."""
 
-    def __init__(self, store: VersionStore) -> None:
+    def __init__(self, store: VersionStore, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
+        self._clock = clock
+        self._alone_since: float | None = None
+        self._abandoned: set[int] = set()
         self._states: dict[int, VersionState] = {}
         self._num_discards = 0
         self._incarnation = 0
 
     def poll(self) -> list[Change]:
-        """All changes since the last call: versions by number, then discards, then incarnations."""
+        """All changes since the last call: versions by number, discards, incarnations, what is abandoned."""
         changes: list[Change] = []
         for record in self._store.records():
             before = self._states.get(record.policy_version)
@@ -77,7 +94,21 @@ class VersionsFeed:
             changes += _of(record, before)
         changes += self._discards()
         changes += self._incarnations()
+        changes += self._left_alone()
         return changes
+
+    def _left_alone(self) -> list[Change]:
+        receiving = {number for number, state in self._states.items() if state is VersionState.RECEIVING}
+        if not receiving - self._abandoned or self._store.has_writer():
+            self._alone_since = None
+            return []
+        now = self._clock()
+        self._alone_since = now if self._alone_since is None else self._alone_since
+        if now - self._alone_since < ABANDONED_S:
+            return []
+        found = sorted(receiving - self._abandoned)
+        self._abandoned |= receiving
+        return [SyncAbandoned(number) for number in found]
 
     def _discards(self) -> list[Change]:
         records = self._store.discarded()

@@ -31,7 +31,7 @@ from live_eval.store.records import (
     VersionRecord,
     VersionState,
 )
-from live_eval.store.recovery import lock_writer, recover
+from live_eval.store.recovery import is_locked, lock_writer, recover
 from live_eval.store.room import Room
 from live_eval.store.verify import verify_directory
 from live_eval.store.writer import StagedVersion
@@ -277,6 +277,10 @@ class VersionStore:
     def used_bytes(self) -> int:
         """Bytes that versions take or have reserved, hard-linked files counted in full."""
         return self._room.used_bytes()
+
+    def has_writer(self) -> bool:
+        """Whether a receiver lives that has this store open for writing."""
+        return is_locked(self._directories.writer_lock)
 
     def _newest_manifest(self) -> Manifest | None:
         stable = self.stable()

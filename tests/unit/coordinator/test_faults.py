@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.checkpoints import sync_begin
 from fakes.job_bench import target
 from fakes.source import FakeSource
 
+from live_eval.coordinator import feed
 from live_eval.errors import LedgerError, StoreError
 from live_eval.reasons import JobStatus
 from live_eval.store.records import PinKind
@@ -170,3 +172,15 @@ async def test_engines_that_never_come_free_do_not_hold_up_the_end(make_bench: C
     await asyncio.wait_for(task, WAIT_S)
     assert bench.ends == {"v1/a": "cancelled: shutdown"}
     bench.group.on_release.cancel()
+
+
+async def test_a_receiver_that_died_in_a_sync_does_not_keep_the_end_of_the_job_open(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "ABANDONED_S", 0.2)
+    bench = make_bench(drain_timeout_s=3600.0)
+    bench.seal(1)
+    bench.store.begin(sync_begin(2))
+    monkeypatch.setattr(type(bench.store), "has_writer", lambda _: False)
+    await bench.run_to_the_end()
+    assert bench.ends == dict.fromkeys(("v1/a", "v1/b"), COMPLETED)

@@ -10,7 +10,9 @@ from fakes.checkpoints import sync_begin
 from fakes.job_bench import budget_beside
 
 from live_eval.coordinator.feed import (
+    ABANDONED_S,
     IncarnationEnded,
+    SyncAbandoned,
     SyncBegan,
     SyncDiscarded,
     VersionLost,
@@ -18,6 +20,7 @@ from live_eval.coordinator.feed import (
     VersionsFeed,
 )
 from live_eval.reasons import DiscardReason
+from live_eval.store import VersionStore
 from live_eval.store.records import FRESH_OWNER, PinKind, VersionState
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ def short(change: Change) -> str:
     match change:
         case SyncBegan(version):
             return f"began {version}"
+        case SyncAbandoned(version):
+            return f"abandoned {version}"
         case SyncDiscarded(record, key):
             return f"discarded {record.weight_version} {record.reason} as {key}"
         case VersionSealed(record):
@@ -64,6 +69,39 @@ def test_a_sync_under_way_is_reported_and_then_what_became_of_it(bench: Bench) -
     assert look(feed) == ["discarded 1 incomplete as discarded/v1"]
     bench.store.begin(sync_begin(2))
     assert look(feed) == ["began 2"]
+
+
+def test_a_sync_whose_receiver_never_comes_back_is_abandoned_once_and_may_still_end(bench: Bench) -> None:
+    now = 0.0
+    root, base = bench.store.root, bench.model.base(bench.store.root.parent / "base-2")
+
+    def reader() -> VersionStore:
+        return VersionStore.open(root, max_bytes=1 << 30, keep_newest=3)
+
+    bench.store.begin(sync_begin(1))
+    with reader() as store:
+        feed = VersionsFeed(store, clock=lambda: now)
+        assert look(feed) == ["began 1"]
+        now += 2 * ABANDONED_S
+        assert look(feed) == []  # the receiver lives: it has a deadline of its own
+        bench.store.close()
+        assert look(feed) == []
+        now += ABANDONED_S / 2
+        with VersionStore.open(root, base=base, max_bytes=1 << 30, keep_newest=3, writer=True):
+            assert look(feed) == ["discarded 1 receiver_restarted as discarded/v1"]
+
+
+def test_nobody_waits_for_a_sync_without_a_receiver(bench: Bench) -> None:
+    now = 0.0
+    bench.store.begin(sync_begin(1))
+    with VersionStore.open(bench.store.root, max_bytes=1 << 30, keep_newest=3) as store:
+        feed = VersionsFeed(store, clock=lambda: now)
+        bench.store.close()
+        assert look(feed) == ["began 1"]
+        now += ABANDONED_S
+        assert look(feed) == ["abandoned 1"]
+        now += 10 * ABANDONED_S
+        assert look(feed) == []
 
 
 def test_refused_syncs_have_names_that_differ_and_are_the_same_in_the_next_life(bench: Bench) -> None:
