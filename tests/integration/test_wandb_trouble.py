@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
@@ -20,6 +22,17 @@ from live_eval.targets import PolicyTarget
 STUBS = {
     "hanging": "def init(**settings):\n    import time\n    time.sleep(1000)\nclass Settings(dict): pass\n",
     "failing": "def init(**settings):\n    raise RuntimeError('refused')\nclass Settings(dict): pass\n",
+    "stuck": (
+        "import time\n"
+        "class Settings(dict): pass\n"
+        "class Run:\n"
+        "    dir = '.'\n"
+        "    summary = {}\n"
+        "    def define_metric(self, *_, **__): pass\n"
+        "    def log(self, row): time.sleep(1000)\n"
+        "    def finish(self): time.sleep(1000)\n"
+        "def init(**settings): return Run()\n"
+    ),
     "dying": "import os\nos._exit(3)\n",
     "missing": "raise ImportError('wandb is not installed')\n",
 }
@@ -69,7 +82,7 @@ def test_a_broken_wandb_costs_the_caller_nothing(
 ) -> None:
     (tmp_path / "stubs" / "wandb").mkdir(parents=True)
     (tmp_path / "stubs" / "wandb" / "__init__.py").write_text(STUBS[kind])
-    config = WandbConfig(dir=tmp_path, init_timeout_s=0.5, finish_timeout_s=1.0)
+    config = WandbConfig(dir=tmp_path, init_timeout_s=0.5, row_timeout_s=0.5, finish_timeout_s=1.0)
     children = set(psutil.Process().children(recursive=True))
     with Ledger.open(tmp_path / "ledger.sqlite", run_id="run") as ledger:
         with monkeypatch.context() as patch:
@@ -92,6 +105,42 @@ def test_a_server_that_never_answers_costs_the_caller_nothing(
             config = WandbConfig(dir=tmp_path, mode="online", init_timeout_s=2.0, finish_timeout_s=1.0)
             assert live(ledger, config, range(5, 8), close_s=4.0) == {"wandb": 3}
         check_fed_later(ledger, tmp_path)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A W&B server that knows nobody by this key."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        data = b'{"errors": [{"message": "invalid api key"}]}'
+        self.send_response(401)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+
+def test_a_wrong_key_costs_the_caller_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server,
+        Ledger.open(tmp_path / "l.sqlite") as ledger,
+    ):
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}")
+            monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+            config = WandbConfig(dir=tmp_path, mode="online", init_timeout_s=5.0, finish_timeout_s=1.0)
+            assert live(ledger, config, range(5, 8), close_s=4.0) == {"wandb": 3}
+        finally:
+            server.shutdown()
+            thread.join()
+        assert [result.job_id for result in ledger.results()] == ["v5/rev", "v6/rev", "v7/rev"]
 
 
 def test_the_process_of_a_caller_with_a_hanging_wandb_ends_at_once(
