@@ -71,6 +71,7 @@ class Grading:
                     finish_reason=sample.finish_reason,
                     num_tokens=sample.num_tokens,
                     fields=row.fields,
+                    metadata=row.metadata,
                 )
             )
         except RewardError as error:

@@ -14,8 +14,10 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from live_eval.errors import ConfigError, RewardError
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
     from live_eval.evaluation.rewards import RewardSample
 
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+Value = float | dict[str, float]
+"""What a reward function gives."""
+
+CONCURRENT_SPARE_S = 5.0
+"""A worker ends late calls itself; it is killed if it does not."""
 
 
 class _WorkerGone(Exception):
@@ -138,23 +147,62 @@ class GradingPool:
         except RewardError as error:
             raise ConfigError(f"reward {function}: {error}") from error
 
-    async def call(self, function: str, sample: RewardSample) -> float | dict[str, float]:
+    async def call(
+        self, function: str, sample: RewardSample, *, options: Mapping[str, Any] = _NO_OPTIONS
+    ) -> Value:
         """The function's result for `sample`.
 
         RewardError, naming the sample: it raised, returned no number, took longer than the
         deadline, or ended its process.
         """
+        work = {"sample": asdict(sample), "options": self._with_deadline(options)}
         try:
-            answer = await self._call(function, asdict(sample))
+            answer = await self._call(function, work)
         except RewardError as error:
             raise RewardError(f"{sample.where}: {error}") from error
         return answer["value"]
 
-    async def _call(self, function: str, sample: dict[str, Any] | None) -> dict[str, Any]:
+    async def call_many(
+        self,
+        function: str,
+        samples: Sequence[RewardSample],
+        *,
+        mode: str,
+        options: Mapping[str, Any] = _NO_OPTIONS,
+    ) -> list[Value | RewardError]:
+        """The results of several samples in one process, in their order; a fault is its sample's alone
+        where it can be told whose it is.
+
+        Mode `batch`: one call with the list, within the deadline. `concurrent`: a call a sample, each with
+        the deadline.
+        """
+        spare = CONCURRENT_SPARE_S if mode == "concurrent" else 0.0
+        work = {
+            "samples": [asdict(sample) for sample in samples],
+            "mode": mode,
+            "options": self._with_deadline(options),
+        }
+        try:
+            answer = await self._call(function, work, deadline_s=self._deadline_s + spare)
+        except RewardError as error:
+            return [RewardError(f"{sample.where}: {error}") for sample in samples]
+        return [
+            result["value"]
+            if "value" in result
+            else RewardError(f"{sample.where}: {function}: {result['error']}")
+            for sample, result in zip(samples, answer["results"], strict=True)
+        ]
+
+    def _with_deadline(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {**options, "deadline_s": self._deadline_s}
+
+    async def _call(
+        self, function: str, work: dict[str, Any] | None, *, deadline_s: float | None = None
+    ) -> dict[str, Any]:
         async with self._free:
             worker = await self._take()
             try:
-                return await self._ask(worker, function, sample)
+                return await self._ask(worker, function, work, deadline_s or self._deadline_s)
             finally:
                 if worker.usable:
                     self._idle.append(worker)
@@ -175,15 +223,15 @@ class GradingPool:
         except OSError as error:
             raise RewardError(f"no worker process could be started: {error}") from error
 
-    async def _ask(self, worker: _Worker, function: str, sample: dict[str, Any] | None) -> dict[str, Any]:
+    async def _ask(
+        self, worker: _Worker, function: str, work: dict[str, Any] | None, deadline_s: float
+    ) -> dict[str, Any]:
         answer: dict[str, Any] = {}
         # Importing has a deadline of its own: the first sample must not pay for a large library.
-        if sample is None or not worker.has_loaded(function):
+        if work is None or not worker.has_loaded(function):
             answer = await self._exchange(worker, {"function": function}, self._import_deadline_s, "import")
-        if sample is not None:
-            answer = await self._exchange(
-                worker, {"function": function, "sample": sample}, self._deadline_s, "end"
-            )
+        if work is not None:
+            answer = await self._exchange(worker, {"function": function, **work}, deadline_s, "end")
         return answer
 
     async def _exchange(

@@ -5,8 +5,13 @@
 One request at a time: a line of JSON on standard input, answered by one on standard output.
 
     {"function": "package.module.name"}                   -> {"ok": true} once it is imported
-    {"function": "package.module.name", "sample": {...}}  -> {"value": 1.0} or {"value": {"key": 1.0}}
+    {"function": ..., "sample": {...}, "options": {...}}  -> {"value": 1.0} or {"value": {"key": 1.0}}
+    {"function": ..., "samples": [...], "mode": "batch"}  -> {"results": [...]}, one of the above a sample
     anything that goes wrong                              -> {"error": "text"}
+
+A function takes a sample, or slime's two arguments: `args`, a namespace of the options, and a sample.
+In mode `batch` it takes a list of samples and returns a list; in mode `concurrent` it is async, is called
+once a sample, and each call has `deadline_s` of the options.
 
 A function runs in the main thread, where it may use SIGALRM. What it prints goes to standard
 error and it reads nothing, so that it cannot break the pipe. The process dies with its parent.
@@ -14,8 +19,10 @@ error and it reads nothing, so that it cannot break the pipe. The process dies w
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import ctypes
+import functools
 import importlib
 import inspect
 import json
@@ -74,9 +81,13 @@ def _describe(error: Exception) -> str:
 def _answer(request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
     try:
         function = load_function(request["function"])
+        if "samples" in request:
+            samples = [RewardSample(**sample) for sample in request["samples"]]
+            many = _concurrently if request["mode"] == "concurrent" else _as_batch
+            return {"results": runner.run(many(_bound(function, request), samples, request["options"]))}
         if "sample" not in request:
             return {"ok": True}
-        value = function(RewardSample(**request["sample"]))
+        value = _bound(function, request)(RewardSample(**request["sample"]))
         if inspect.isawaitable(value):
             value = runner.run(_await(value))
         return {"value": to_reward(value)}
@@ -90,6 +101,58 @@ def _answer(request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
 
 async def _await(value: Any) -> Any:
     return await value
+
+
+def _bound(function: Callable[..., Any], request: dict[str, Any]) -> Callable[..., Any]:
+    """The function of one argument: one that asks for two gets the options first, as in slime."""
+    if _num_required(function) < 2:
+        return function
+    return functools.partial(function, argparse.Namespace(**request.get("options", {})))
+
+
+def _num_required(function: Callable[..., Any]) -> int:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions tell nothing
+        return 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
+
+
+async def _as_batch(
+    function: Callable[..., Any], samples: list[RewardSample], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    values = function(samples)
+    if inspect.isawaitable(values):
+        values = await values
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, list | tuple) or len(values) != len(samples):
+        what = f"{len(values)} rewards" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        raise TypeError(f"it returned {what} for {len(samples)} samples: return a list, one reward a sample")
+    return [_one_result(value) for value in values]
+
+
+async def _concurrently(
+    function: Callable[..., Any], samples: list[RewardSample], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    async def one(sample: RewardSample) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(options["deadline_s"]):
+                value = function(sample)
+                return _one_result(await value if inspect.isawaitable(value) else value)
+        except TimeoutError:
+            return {"error": f"did not end within {options['deadline_s']:g} s"}
+        except Exception as error:  # a request handler too: one sample's fault is that sample's answer
+            return {"error": _describe(error)}
+
+    return list(await asyncio.gather(*map(one, samples)))
+
+
+def _one_result(value: Any) -> dict[str, Any]:
+    try:
+        return {"value": to_reward(value)}
+    except (TypeError, ValueError) as error:
+        return {"error": _describe(error)}
 
 
 def _die_with_parent(parent_pid: int) -> None:

@@ -136,6 +136,8 @@ class EvalSetConfig:
         elif not is_rule(self.reward) and not _is_dotted(self.reward):
             names = ", ".join((EXACT_MATCH, *RULES))
             return f"reward is {self.reward!r}: give one of {names}, or a path like package.module.function"
+        if self.reward_by_row and self.reward != EXACT_MATCH and not is_rule(self.reward):
+            return f"reward_by_row goes with rules only, and reward is {self.reward!r}"
         if rule == "dapo" and self.reward_key is None:
             return "dapo gives the numbers `score` and `acc`: give reward_key (slime's --eval-reward-key)"
         if rule == REMOTE and self.reward_url is None:

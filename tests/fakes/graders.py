@@ -105,3 +105,40 @@ async def by_field(sample: RewardSample) -> dict[str, Any]:
 
 
 not_a_function = 3
+
+
+def batch(samples: list[RewardSample]) -> list[Any]:
+    """Rewards of many; a label that is no number is what it gives back."""
+    if any(sample.label == "raise" for sample in samples):
+        raise KeyError("no such thing")
+    return [sample.label if isinstance(sample.label, str) else float(len(samples)) for sample in samples]
+
+
+async def batch_async(samples: list[RewardSample]) -> Any:
+    await asyncio.sleep(0)
+    return np.array([float(sample.response == sample.label) for sample in samples])
+
+
+def one_too_few(samples: list[RewardSample]) -> list[float]:
+    return [1.0] * (len(samples) - 1)
+
+
+async def together(sample: RewardSample) -> float:
+    """How many are in here at the same time; faults as `faulty` has them."""
+    global _num_together
+    if sample.label == "loop":
+        await asyncio.sleep(60)
+    if sample.label == "raise":
+        raise KeyError("no such thing")
+    _num_together += 1
+    await asyncio.sleep(0.2)
+    return float(_num_together)
+
+
+_num_together = 0
+
+
+async def as_slime(args: Any, sample: Any, **kwargs: Any) -> float:
+    """A custom reward function as slime calls it."""
+    assert sample.response_length >= 0 and sample.index == sample.sample
+    return float(sample.metadata["level"] == sample.label and args.reward_key is None)
