@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from live_eval.errors import ConfigError
+from live_eval.publisher.meter import SyncMeter
 
 if TYPE_CHECKING:
     import torch
@@ -84,8 +85,8 @@ class WeightTap:
         self._num_bytes = 0
         self.note = SyncNote()
         """Of the next update."""
-        self.num_faults = 0
-        """Errors of live-eval that were kept from the trainer."""
+        self.meter = SyncMeter()
+        """What the updates cost the trainer and what became of them; `metrics()` is for its own log."""
         self._update_weights, self._send_chunk = updater.update_weights, getattr(updater, seam)
         updater.update_weights = self._tapped_update
         setattr(updater, seam, self._tapped_chunk)
@@ -144,13 +145,7 @@ class WeightTap:
         if not self._open or self._publisher is None:
             return
         self._open = False
-        report = self._publisher.commit()
-        logger.info(
-            "weight version %d: %s, held %.3f s",
-            report.weight_version,
-            report.reason or "staged",
-            report.held_s,
-        )
+        self.meter.reported(self._publisher.commit())
         self._log_outcomes()
         if self._slot_bytes is not None and self._num_bytes > self._slot_bytes:
             logger.warning("staging grows from %d to %d bytes", self._slot_bytes, self._num_bytes)
@@ -165,23 +160,14 @@ class WeightTap:
 
     def _log_outcomes(self) -> None:
         for outcome in self._publisher.outcomes() if self._publisher is not None else []:
-            if outcome.state == "sealed":
-                logger.info("policy version %s is sealed", outcome.policy_version)
-            else:
-                logger.warning(
-                    "weight version %d is discarded: %s (%s)",
-                    outcome.weight_version,
-                    outcome.reason,
-                    outcome.detail,
-                )
+            self.meter.ended(outcome)
 
     def _guarded(self, what: str, action: Callable[[], Any]) -> None:
         try:
             action()
-        except Exception:  # the trainer's supervisor: no fault of ours may reach the training
-            self.num_faults += 1
+        except Exception as error:  # the trainer's supervisor: no fault of ours may reach the training
             self._open = False
-            logger.exception("live-eval failed at %s; training goes on", what)
+            self.meter.failed(what, error)
 
 
 class MemberTap(WeightTap):

@@ -81,7 +81,7 @@ def test_a_fault_of_the_publisher_never_reaches_the_trainer(step: str) -> None:
     bench.updater.update_weights()
     bench.publishers[0].fails_at = step
     bench.updater.update_weights()
-    assert bench.tap.num_faults == 1
+    assert bench.tap.meter.num_faults == 1
     assert bench.updater.calls.count("continue") == 2
     bench.publishers[0].fails_at = ""
     bench.updater.update_weights()
