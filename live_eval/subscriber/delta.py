@@ -11,6 +11,7 @@ killed process applied in part is applied to its end.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import mmap
 import os
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from live_eval.errors import CorruptVersion, LiveEvalError
+from live_eval.errors import ConfigError, CorruptVersion, LiveEvalError
 
 if TYPE_CHECKING:
     from live_eval.mailbox import Entry
@@ -51,6 +52,11 @@ class DeltaTip:
     """The last state, in a directory of its own on the local disk; used by one thread."""
 
     def __init__(self, directory: Path, base: BaseCheckpoint) -> None:
+        """ConfigError where differences cannot be decompressed."""
+        if importlib.util.find_spec("zstandard") is None:
+            raise ConfigError(
+                "deltas need the zstandard package, which slime's image has: pip install 'live-eval[delta]'"
+            )
         self._directory = directory
         self._base = base
         self._places: dict[str, tuple[int, int]] = {}

@@ -6,6 +6,7 @@ weights to slime's own UpdateWeightFromDistributed (real megatron.core.mpu, gloo
 import logging
 import os
 from argparse import Namespace
+from copy import deepcopy
 from pathlib import Path
 
 import ray
@@ -119,25 +120,40 @@ class MegatronTrainRayActor(TrainRayActor):
             args.vocab_size = self.hf_config.vocab_size
 
         dtype = getattr(torch, str(getattr(self.hf_config, "dtype", "bfloat16")).replace("torch.", ""))
-        if args.update_weight_transport == "disk":
-            self.weight_updater = None
-            self.weight_version = getattr(args, "update_weight_start_version", 0)
-        else:
-            from slime.backends.megatron_utils.update_weight.update_weight_from_distributed import (
-                UpdateWeightFromDistributed,
-            )
-
-            self.view = MegatronNamedView(self.model, args, dtype)
-            self.weight_updater = UpdateWeightFromDistributed(
-                args,
-                [self.view],
-                weights_getter=lambda: None,
-                model_name=args.model_name or type(self.hf_config).__name__.lower(),
-                quantization_config=getattr(self.hf_config, "quantization_config", None),
-            )
-            self.weight_updater.weight_version = getattr(args, "update_weight_start_version", 0)
+        self.view = MegatronNamedView(self.model, args, dtype)
+        self.weight_updater = self._updater_class()(
+            args,
+            [self.view],
+            weights_getter=lambda: None,
+            model_name=args.model_name or type(self.hf_config).__name__.lower(),
+            quantization_config=getattr(self.hf_config, "quantization_config", None),
+        )
+        self.weight_updater.weight_version = getattr(args, "update_weight_start_version", 0)
         clear_memory()
         return loaded + 1
+
+    def _updater_class(self):
+        """As MegatronTrainRayActor.init chooses; the full disk updater's writer is Hugging Face's."""
+        if self.args.update_weight_mode == "delta":
+            from slime.backends.megatron_utils.update_weight.update_weight_from_disk_delta import (
+                UpdateWeightFromDiskDelta,
+            )
+
+            return UpdateWeightFromDiskDelta
+        if self.args.update_weight_transport == "disk":
+            from slime.backends.megatron_utils.update_weight import update_weight_from_disk
+
+            update_weight_from_disk.save_hf_model_to_path = self._save_hf
+            return update_weight_from_disk.UpdateWeightFromDisk
+        from slime.backends.megatron_utils.update_weight.update_weight_from_distributed import (
+            UpdateWeightFromDistributed,
+        )
+
+        return UpdateWeightFromDistributed
+
+    def _save_hf(self, args, directory, model, **_):
+        if dist.get_rank() == 0:
+            deepcopy(self.model).to(torch.bfloat16).save_pretrained(directory)
 
     def sleep(self, tags=None): ...
     def wake_up(self, tags=None): ...
@@ -225,16 +241,6 @@ class MegatronTrainRayActor(TrainRayActor):
             self.rollout_manager.get_updatable_engines_and_lock.remote()
         )
         if not engines:
-            return
-        if self.weight_updater is None:  # --update-weight-mode full --update-weight-transport disk
-            self.weight_version += 1
-            d = os.path.join(self.args.update_weight_disk_dir, f"weight_v{self.weight_version:06d}")
-            if rank == 0:
-                from copy import deepcopy
-
-                deepcopy(self.model).to(torch.bfloat16).save_pretrained(d)
-                emit(who="trainer[0]", method="write_disk_weights", dir=d)
-            dist.barrier(group=get_gloo_group())
             return
         emit(
             who=f"trainer[{rank}]",

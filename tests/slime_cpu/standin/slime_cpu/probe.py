@@ -89,6 +89,9 @@ def _log_call(who, fn):
 
 
 def wrap_engine(mod):
+    from slime_cpu.pull import pull_weights
+
+    mod.SGLangEngine.pull_weights = pull_weights
     for m in ENGINE_METHODS:
         if hasattr(mod.SGLangEngine, m):
             setattr(mod.SGLangEngine, m, _log_call("engine", getattr(mod.SGLangEngine, m)))
