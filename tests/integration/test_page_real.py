@@ -61,6 +61,9 @@ def test_a_real_run_is_followed_cancelled_compared_and_added_to(job: Job, gate: 
         expect(page.get_by_label("Difference")).to_contain_text("4 pairs")
         expect(page.locator(".sample")).to_have_count(4)
 
+        opened.go("#/job/v2%2Fa")
+        expect(page.locator("main")).to_contain_text("To the one before")
+
         submit(opened, job.run_dir.store / "versions" / "v000001")
         job.until_ended("c1/a", "c1/b")
         opened.go("#/jobs")

@@ -95,6 +95,7 @@ function summaryCard({ summary, left, right, dataset }, [before, after]) {
   const { difference, interval: between } = summary;
   const sure = between && (between.low > 0 || between.high < 0);
   const says = difference === null ? 'No sample was scored by both.'
+    : summary.same === summary.paired ? 'No sample got better or worse.'
     : !between ? 'Too few pairs for an interval.'
     : sure ? `The interval leaves 0 out: ${after} is ${difference > 0 ? 'better' : 'worse'} than ${before} on this dataset.`
     : 'The interval includes 0: this may be chance.';
@@ -102,7 +103,7 @@ function summaryCard({ summary, left, right, dataset }, [before, after]) {
   return h('section', { class: 'card', 'aria-label': 'Difference' },
     h('div', { class: 'card-head' }, h('h2', {}, jobLink(left, before), ' to ', jobLink(right, after), ` on ${dataset}`)),
     h('div', { class: 'card-body stack' },
-      h('p', {}, h('strong', { class: 'headline' }, signed(difference)), ' ', h('span', { class: 'muted' }, between ? `95 % interval ${interval(between)} (${between.method}, ${summary.paired} pairs)` : `${summary.paired} pairs`), h('br'), says),
+      h('p', {}, h('strong', { class: 'headline' }, signed(difference)), ' ', h('span', { class: 'muted' }, between ? `95 % interval ${interval(between)} (${[between.method, `${summary.paired} pairs`].filter(Boolean).join(', ')})` : `${summary.paired} pairs`), h('br'), says),
       h('div', { class: 'tally' }, cell('better'), cell('worse'), cell('same'), cell('unpaired'))));
 }
 

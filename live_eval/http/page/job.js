@@ -4,7 +4,8 @@ import { h, put, slot } from './dom.js';
 import { clock, duration, interval, plural, score, targetName } from './format.js';
 import { icon } from './icons.js';
 import { cancelButton } from './cancel.js';
-import { badge, card, compareHref, digest, hasScore, meter, trouble, whyOf } from './parts.js';
+import { badge, card, changeText, compareHref, digest, hasScore, meter, trouble, whyOf } from './parts.js';
+import { change } from './model.js';
 import { samplesPanel } from './samples.js';
 import { isEnded, reasonWord, stateWord } from './words.js';
 
@@ -62,6 +63,10 @@ function outcome(job) {
     ['Why', [whyOf(job)]],
     job.detail && ['Detail', [job.detail]],
     result && ['Samples', [`${result.n_scored} of ${result.n_expected} scored`, result.n_errored > 0 && `, ${result.n_errored} errored`, result.n_aborted > 0 && `, ${result.n_aborted} aborted`]],
+    ...[['vs_previous', 'To the one before'], ['vs_best', 'To the best before']].map(([name, word]) => {
+      const found = result && change(result.metrics, name);
+      return found && [word, [changeText(found)]];
+    }),
     result?.weight_digest && ['Weights', [digest(result.weight_digest)]],
     job.checkpoint && ['Checkpoint', [h('code', {}, job.checkpoint)]],
     job.train_step !== null && ['Train step', [`${job.train_step}${job.rollout_id === null ? '' : `, rollout ${job.rollout_id}`}`]],
@@ -84,11 +89,11 @@ function headline(job) {
   if (job.status === 'running')
     return h('div', { class: 'field' }, meter(job.num_done, job.num_expected), h('span', { class: 'muted' }, `${job.num_done} of ${job.num_expected} samples`, hasScore(job.estimate) && `. So far ${score(job.estimate.score)} (95 %: ${interval(job.estimate)})`));
   if (job.status !== 'succeeded') return h('p', { class: 'muted' }, isEnded(job.status) ? 'It has no score.' : 'It waits for its turn.');
-  return h('p', {}, h('strong', { class: 'headline' }, score(job.score)), ' ', h('span', { class: 'muted' }, job.interval ? `95 % interval ${interval(job.interval)} (${job.interval.method})` : 'no interval known'));
+  return h('p', {}, h('strong', { class: 'headline' }, score(job.score)), ' ', h('span', { class: 'muted' }, job.interval ? `95 % interval ${interval(job.interval)}${job.interval.method ? ` (${job.interval.method})` : ''}` : 'no interval known'));
 }
 
 function metricTable(metrics, caption) {
-  const names = Object.keys(metrics);
+  const names = Object.keys(metrics).filter((name) => !/^vs_(previous|best)\//.test(name));
   if (names.length === 0) return null;
   return h('table', { role: 'table' }, h('caption', { class: 'hidden-text' }, caption), h('tbody', { role: 'rowgroup' }, names.map((name) =>
     h('tr', { role: 'row' }, h('td', { role: 'cell' }, h('code', {}, name)), h('td', { role: 'cell', class: 'num' }, h('strong', {}, score(metrics[name].value)), metrics[name].interval && h('span', { class: 'muted small' }, ` ${interval(metrics[name].interval)}`))))));

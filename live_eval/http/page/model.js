@@ -161,6 +161,16 @@ export class Model {
   }
 }
 
+/**
+ * The paired difference to another version that a result carries, {version, value, low, high}, or null;
+ * name: vs_previous or vs_best.
+ */
+export function change(metrics, name) {
+  const value = (key) => metrics?.[`${name}/${key}`]?.value ?? null;
+  if (value('diff') === null) return null;
+  return { version: value('version'), value: value('diff'), low: value('low'), high: value('high') };
+}
+
 /** What a chart needs of a result; x is the policy version, or the number of the checkpoint. */
 function point(result) {
   const { job_id: jobId, target, status, reason, score, interval, policy_version: version } = result;
@@ -178,6 +188,7 @@ function point(result) {
     step: result.train_step,
     at: result.finished_at,
     hasSamples: result.has_samples,
+    previous: change(result.metrics, 'vs_previous'),
     sameWeights: /bit for bit/.test(result.detail ?? ''),
   };
 }

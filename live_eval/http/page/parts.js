@@ -1,6 +1,6 @@
 // Small pieces that several views share.
 import { h, s } from './dom.js';
-import { bytes, clock, duration, interval, score, shortDigest } from './format.js';
+import { bytes, clock, duration, interval, score, shortDigest, signed } from './format.js';
 import { icon } from './icons.js';
 import { isEnded, reasonWord, stateKind, stateWord } from './words.js';
 
@@ -52,6 +52,12 @@ export function scoreCell(job) {
   return h('span', { class: 'field' },
     meter(job.num_done, job.num_expected),
     h('span', { class: 'muted small' }, `${job.num_done} of ${job.num_expected}`, hasScore(estimate) && `, so far ${score(estimate.score)}`));
+}
+
+/** "+0.031 to v9 (−0.050 to 0.110: may be chance)". */
+export function changeText({ version, value, low, high }) {
+  const known = low !== null && high !== null;
+  return `${signed(value)} to v${version}${known ? ` (${interval({ low, high })}${low <= 0 && high >= 0 ? ': may be chance' : ''})` : ''}`;
 }
 
 /** Why it is as it is, for people. */

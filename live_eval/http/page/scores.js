@@ -2,7 +2,7 @@
 import { h, put, s } from './dom.js';
 import { interval, score, signed } from './format.js';
 import { mark } from './icons.js';
-import { jobHref } from './parts.js';
+import { changeText, jobHref } from './parts.js';
 import { keys, label, line, nearest, onWidth, pointing, scale, ticks } from './plot.js';
 import { reasonWord, stateKind, stateWord } from './words.js';
 
@@ -213,7 +213,7 @@ function notes(shown, scored, { live, kind }) {
   const before = at > 0 ? scored[at - 1] : null;
   const best = scored.reduce((a, b) => (b.score > a.score ? b : a), scored[0] ?? null);
   return [
-    shown.score !== null && before && kind === 'live' && h('span', {}, `${signed(shown.score - before.score)} to ${named(before)}`),
+    shown.score !== null && kind === 'live' && (shown.previous ?? before) && h('span', {}, shown.previous ? changeText(shown.previous) : `${signed(shown.score - before.score)} to ${named(before)}`),
     best && scored.length > 1 && h('span', {}, shown === best ? 'the best so far' : `best ${score(best.score)} of ${named(best)}`),
     h('span', {}, `${shown.scored} of ${shown.expected} samples scored`),
     shown.step !== null && h('span', {}, `train step ${shown.step}`),
