@@ -50,7 +50,8 @@ def test_events_are_read_however_they_are_cut(show: Open) -> None:
     found = tab.page.evaluate(
         "async stream => { const { Parser } = await import('/events.js'); const all = [];"
         " for (let size = 1; size < 9; size += 1) { const got = [];"
-        " const parser = new Parser(e => got.push(e)); for (let at = 0; at < stream.length; at += size) parser.feed(stream.slice(at, at + size));"
+        " const parser = new Parser(e => got.push(e));"
+        " for (let at = 0; at < stream.length; at += size) parser.feed(stream.slice(at, at + size));"
         " all.push(got); } return all; }",
         stream,
     )
@@ -63,7 +64,8 @@ def test_numbers_are_written_as_people_read_them(show: Open) -> None:
     found = tab.page.evaluate(
         "async () => { const f = await import('/format.js'); return ["
         "f.score(-0.0001), f.score(null), f.signed(0.03125), f.signed(-0.5), f.duration(0.04),"
-        " f.duration(121), f.duration(3725), f.bytes(0), f.bytes(999_600), f.bytes(1_511_936), f.bytes(null)]; }"
+        " f.duration(121), f.duration(3725), f.bytes(0), f.bytes(999_600), f.bytes(1_511_936),"
+        " f.bytes(null)]; }"
     )
     minus = "\u2212"
     assert found == [
