@@ -223,6 +223,14 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _flag(
         RUN,
+        "--eval-wandb-samples",
+        "Samples of each scored eval, prompts and answers, in a W&B table of live-eval's own run. 0: none "
+        "leave the machine.",
+        default=0,
+        type=int,
+    ),
+    _flag(
+        RUN,
         "--eval-http-host",
         "Where the HTTP API and the page listen, on the eval engines' node; 127.0.0.1 where only a port is "
         "given. Any other address needs a token in the driver's environment, LIVE_EVAL_HTTP_TOKEN.",

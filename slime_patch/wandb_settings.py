@@ -20,6 +20,8 @@ class WandbSettings:
     """As the user gave it; slime adds a suffix to it when it starts its run."""
     entity: str | None
     mode: Literal["offline", "online"]
+    sample_rows: int = 0
+    """Samples of each scored eval in a table."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     """For the process that writes: key and host."""
 
@@ -34,6 +36,7 @@ class WandbSettings:
             name=f"{group or self.project}-live-eval",
             mode=self.mode,
             config=shown,
+            sample_rows=self.sample_rows,
         )
 
 
@@ -48,5 +51,6 @@ def wandb_settings(args: Namespace) -> WandbSettings | None:
         group=args.wandb_group,
         entity=args.wandb_team,
         mode="offline" if mode == "offline" else "online",
+        sample_rows=args.eval_wandb_samples,
         environment={name: value for name, value in environment.items() if value},
     )

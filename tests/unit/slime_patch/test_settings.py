@@ -159,6 +159,13 @@ def test_wandb_is_the_trainers_project_with_its_key_outside_of_the_configuration
     assert "secret" not in repr(settings)
     config = settings.wandb.config(Path("/run"), group="g_abc", shown={})
     assert (config.project, config.group, config.name) == ("p", "g_abc", "g_abc-live-eval")
+    assert config.sample_rows == 0
+
+
+def test_samples_are_told_to_wandb_only_when_asked_for(parse: Parse) -> None:
+    settings = settings_of(*parse(LIVE + " --eval-wandb-samples 5", use_wandb=True, wandb_project="p"))
+    assert settings is not None and settings.wandb is not None
+    assert settings.wandb.config(Path("/run"), group=None, shown={}).sample_rows == 5
 
 
 def test_the_page_is_there_where_a_host_or_a_port_is_given(
