@@ -37,6 +37,7 @@ class WandbSettings:
             mode=self.mode,
             config=shown,
             sample_rows=self.sample_rows,
+            alerts=(),  # the driver's, as --eval-on-failure says
         )
 
 

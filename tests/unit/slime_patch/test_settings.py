@@ -159,7 +159,7 @@ def test_wandb_is_the_trainers_project_with_its_key_outside_of_the_configuration
     assert "secret" not in repr(settings)
     config = settings.wandb.config(Path("/run"), group="g_abc", shown={})
     assert (config.project, config.group, config.name) == ("p", "g_abc", "g_abc-live-eval")
-    assert config.sample_rows == 0
+    assert (config.sample_rows, config.alerts) == (0, ())
 
 
 def test_samples_are_told_to_wandb_only_when_asked_for(parse: Parse) -> None:
