@@ -19,12 +19,12 @@ FAULTS = {
     2: "begin.raise",
     5: "bucket.raise",
     8: "bucket.die",
-    11: "bucket.slow",
-    14: "bucket.nonsense",
-    17: "bucket.freeze",
+    11: "bucket.nonsense",
+    14: "bucket.slow",
+    32: "bucket.freeze",
 }
 DEADLINE_S = 2.0
-NUM_ROLLOUT = 20
+NUM_ROLLOUT = 54  # so that what a late receiver costs is over before the last version
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_receiver_with_every_fault_costs_versions_and_no_step(run: SlimeRun) -
     with VersionStore.open(run.run_dir.store, max_bytes=1 << 40, keep_newest=50) as store:
         sealed = {record.weight_version for record in store.sealed()}
         reasons = {record.weight_version: record.reason for record in store.discarded()}
-    lost = set(FAULTS) - {11, 17}  # what is only late may still arrive whole
+    lost = set(FAULTS) - {14, 32}  # what is only late may still arrive whole
     assert not sealed & lost
     assert set(reasons) >= lost
     assert sealed | set(reasons) == set(range(1, NUM_ROLLOUT + 2))
