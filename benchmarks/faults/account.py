@@ -14,6 +14,7 @@ from benchmarks.faults import model
 from benchmarks.faults.catalogue import CatalogueView, Record
 from benchmarks.faults.checker import Checker
 from benchmarks.faults.damage import LIED_VERSION
+from benchmarks.faults.plan import OUTSIDE
 
 if TYPE_CHECKING:
     from benchmarks.faults.plan import Fault
@@ -73,7 +74,7 @@ class Account:
             tally.held_ours_s = max(tally.held_ours_s, held.held_s - held.waited_s)
         if held.error:
             tally.trainer_errors += 1
-            if not held.error.startswith("TransportError") or fault.kind == "none":
+            if not held.error.startswith("TransportError") or fault.kind in ("none", *OUTSIDE):
                 self._trouble(sync, f"the trainer raised {held.error}")
 
     def close_entry(self, sync: SyncEntry, *, last: bool = False) -> None:
@@ -106,9 +107,11 @@ class Account:
         if record is not None and not record.ended:
             self._trouble(sync, f"still open after {silence_s:g} s of silence")
 
-    def finish(self) -> None:
-        """Close what is owed, and compare all files with the catalogue."""
+    def finish(self, *, life: int) -> None:
+        """Close what is owed, and compare all files with the catalogue. `life`: of the last trainer."""
         for sync in self._owed:
+            # What a trainer knows alone is gone with it.
+            sync.died = sync.died or (sync.life != life and sync.told is None)
             self.close_entry(sync, last=True)
         self.look(-1)
         self.tally.checked = len([origin for origin in self._checker.seen.values() if origin is not None])

@@ -22,7 +22,7 @@ from benchmarks.faults import model, plan
 from benchmarks.faults.account import Account, SyncEntry
 from benchmarks.faults.crew import LOOK_S, STORE, Crew, TrainerHangs
 from benchmarks.faults.disk import SmallDisk
-from benchmarks.faults.processes import kill, pid_of, send, state_of
+from benchmarks.faults.processes import alive, kill, pid_of, send, state_of
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.trainer import Ask, Held, Sync, Told
 from benchmarks.faults.workers import Desk
@@ -36,6 +36,7 @@ LEAVE_BYTES = 2 << 20
 FREEZE_S = 2.2
 """After so long what was stopped for ever is killed: longer than any deadline of a sync."""
 ASK_S = 8.0
+ACT_S = 5.0
 NUM_LATER = 8
 """So many syncs later, faulted ones among them, the trainer knows at the latest."""
 
@@ -64,6 +65,8 @@ class _Round:
 
     number: int
     fault: Fault
+    pid: int | None = None
+    """Of the process that has the trap."""
     syncs: list[SyncEntry] = field(default_factory=list)
     resume_at: float | None = None
     kill_at: float | None = None
@@ -103,7 +106,7 @@ class Bench:
             if tally.troubles and settings.without:
                 break
         self._round(number, plan.NONE)  # a disk that was full has room for all records now
-        self._account.finish()
+        self._account.finish(life=self._crew.life)
         tally.deadline_s, tally.copy_s = self._crew.site.deadline_s, self._crew.copy_s
         tally.restarts = self._crew.restarts
         tally.took_s = time.monotonic() - began
@@ -135,6 +138,8 @@ class Bench:
         except TrainerHangs:
             self.tally.trouble(number, f"{fault.kind}: the trainer hangs")
         sprung = self._disarm(account, fault)
+        if sprung:
+            self._wait_for_action(now)
         self._crew.repair()
         self._ask([sync for sync in now.syncs if sync.told is None and not sync.died])
         for sync in now.syncs:
@@ -152,6 +157,7 @@ class Bench:
 
     def _arm(self, account: Account, fault: Fault) -> None:
         if fault.trap is not None:
+            self._now.pid = pid_of(self._desk, fault.role)
             self._desk.trap(fault.role).arm(fault.trap)
         match fault.kind:
             case "disk full":
@@ -235,11 +241,23 @@ class Bench:
                     if role == "trainer":
                         account.must_have_ended(state.syncs[-1], FREEZE_S)
                     kill(pid)
-            case "kill" if role == "receiver":
-                account.look(state.number)
+            case "kill" if not alive(state.pid):
+                if role == "receiver":
+                    account.look(state.number)
                 state.handled = True
+            case "kill":
+                pass  # in a moment
             case _:
                 state.handled = True
+
+    def _wait_for_action(self, now: _Round) -> None:
+        """A process that has taken its trap may need a moment to act on it."""
+        wanted = {"kill": "", "stop": "T", "freeze": "T"}.get(now.fault.trap.action if now.fault.trap else "")
+        deadline = time.monotonic() + ACT_S
+        while wanted is not None and not now.handled and time.monotonic() < deadline:
+            if not alive(now.pid) or state_of(now.pid) == wanted:
+                return
+            time.sleep(LOOK_S)
 
     def _sprung_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -34,6 +34,18 @@ class Fault:
         return self.trap.step if self.trap else "between"
 
 
+OUTSIDE = (
+    "budget full",
+    "clock jumps",
+    "disk full",
+    "receiver is gone",
+    "receiver restarts",
+    "service freeze",
+    "service kill",
+    "service stop",
+    "trainer restarts",
+)
+"""Faults that no transport may let reach the trainer: they are not in a sync that is in flight."""
 Maker = Callable[[random.Random], Fault]
 NONE = Fault(kind="none")
 
