@@ -23,6 +23,7 @@ from live_eval.reasons import JobStatus
 from live_eval.results.exports import export
 from live_eval.results.reader import LedgerReader
 from live_eval.results.records import job_record
+from live_eval.results.rows import AttemptRow, Transition
 from live_eval.results.selection import Selection
 from live_eval.results.uncertainty import MARKS, METHODS, difference, interval
 from live_eval.rundir import RunDir
@@ -154,15 +155,13 @@ def run_versions(args: argparse.Namespace, console: Console | None = None) -> in
 
 def results_report(ledger: LedgerReader, selection: Selection = ALL) -> dict[str, Any]:
     """Everything that the ledger knows, as JSON values: jobs in order of creation, each with its
-    result's fields and all its transitions; what each dataset was and since when; totals by state; how
+    result's fields, all its transitions and attempts; what each dataset was and since when; totals by state; how
     far each sink is. A selection leaves out jobs, nothing else."""
-    transitions: dict[str, list[dict[str, Any]]] = {}
-    for transition in ledger.transitions():
-        record = asdict(transition)
-        transitions.setdefault(record.pop("job_id"), []).append(record)
+    transitions, attempts = _by_job(ledger.transitions()), _by_job(ledger.attempt_rows())
     jobs = selection.of(job_records(ledger))
     for job in jobs:
         job["transitions"] = transitions.get(job["job_id"], [])
+        job["attempts"] = attempts.get(job["job_id"], [])
     return {
         "run_id": ledger.run_id,
         "datasets": ledger.datasets(),
@@ -171,6 +170,14 @@ def results_report(ledger: LedgerReader, selection: Selection = ALL) -> dict[str
         "outbox_rows": ledger.last_seq(),
         "sinks": ledger.cursors(),
     }
+
+
+def _by_job(rows: Sequence[Transition | AttemptRow]) -> dict[str, list[dict[str, Any]]]:
+    records: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        record = asdict(row)
+        records.setdefault(record.pop("job_id"), []).append(record)
+    return records
 
 
 def versions_report(versions: Sequence[VersionRecord], discarded: Sequence[DiscardRecord]) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def test_json_has_every_field_and_every_transition(
     for job in report["jobs"]:
         assert set(JobResult.__struct_fields__) <= set(job)
         assert job["transitions"][-1]["to_status"] == job["status"]
+        ran = [move for move in job["transitions"] if move["to_status"] == "running"]
+        assert [each["attempt"] for each in job["attempts"]] == [move["attempt"] for move in ran]
 
 
 def test_a_sink_that_is_behind_is_named(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
