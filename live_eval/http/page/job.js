@@ -4,10 +4,12 @@ import { h, put, slot } from './dom.js';
 import { clock, duration, interval, plural, score, targetName } from './format.js';
 import { icon } from './icons.js';
 import { cancelButton } from './cancel.js';
-import { badge, card, changeText, compareHref, digest, hasScore, meter, trouble, whyOf } from './parts.js';
+import { badge, card, changeText, compareHref, hasScore, meter, trouble, whyOf } from './parts.js';
 import { change } from './model.js';
 import { samplesPanel } from './samples.js';
 import { isEnded, reasonWord, stateWord } from './words.js';
+
+const AGAIN_MS = 500;
 
 export function jobView(model, { rest: jobId }) {
   const head = h('div', { class: 'view-head' });
@@ -17,9 +19,13 @@ export function jobView(model, { rest: jobId }) {
   const state = h('div', { class: 'split' });
   let left = false;
   let number = 0;
+  let timer = null;
+  let asked = 0;
 
   async function load() {
     const mine = ++number;
+    timer = null;
+    asked = Date.now();
     try {
       const job = await get(`jobs/${jobPath(jobId)}`);
       if (!left && mine === number) draw(job);
@@ -44,8 +50,11 @@ export function jobView(model, { rest: jobId }) {
 
   return {
     node,
-    update: (changed) => (changed.has('all') || changed.has(`job:${jobId}`)) && load(),
-    leave: () => ((left = true), samples.leave()),
+    update(changed) {
+      if (changed.has('all')) load();
+      else if (changed.has(`job:${jobId}`)) timer ??= setTimeout(load, Math.max(0, asked + AGAIN_MS - Date.now()));
+    },
+    leave: () => ((left = true), clearTimeout(timer), samples.leave()),
   };
 }
 
@@ -67,7 +76,7 @@ function outcome(job) {
       const found = result && change(result.metrics, name);
       return found && [word, [changeText(found)]];
     }),
-    result?.weight_digest && ['Weights', [digest(result.weight_digest)]],
+    result?.weight_digest && ['Weights', [h('code', {}, result.weight_digest)]],
     job.checkpoint && ['Checkpoint', [h('code', {}, job.checkpoint)]],
     job.train_step !== null && ['Train step', [`${job.train_step}${job.rollout_id === null ? '' : `, rollout ${job.rollout_id}`}`]],
     result?.engine_versions.length > 0 && ['Engine labels', [result.engine_versions.join(', ')]],

@@ -131,9 +131,8 @@ export function lanePanel(model) {
   }
 
   const ends = [onWidth(svg, (now) => ((width = now), draw()))];
-  const ticking = setInterval(() => until === null && model.connection.state === 'open' && busy() && draw(), 1000);
+  const ticking = setInterval(() => until === null && model.connection.state === 'open' && chosen === null && !document.hidden && draw(), 1000);
   const reading = setInterval(() => until === null && model.loaded && fetchSoon(), 15000);
-  const busy = () => chosen === null;
   load();
   return {
     node,

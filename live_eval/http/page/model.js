@@ -63,7 +63,7 @@ export class Model {
 
   /** Read everything and follow from there; asked again while it fails. */
   async load() {
-    if (this.loading) return;
+    if (this.loading) return void (this.wanted = true);
     this.loading = true;
     clearTimeout(this.retry);
     try {
@@ -84,6 +84,8 @@ export class Model {
       if (error.status !== 401) this.retry = setTimeout(() => this.load(), 3000);
     } finally {
       this.loading = false;
+      if (this.wanted) this.load();
+      this.wanted = false;
       this.touch('status', 'engines', 'jobs', 'results', 'versions', 'lane', 'connection');
     }
   }
