@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,11 +23,13 @@ from live_eval.reasons import JobStatus
 from live_eval.results.exports import export
 from live_eval.results.reader import LedgerReader
 from live_eval.results.records import job_record
-from live_eval.results.rows import AttemptRow, Transition
 from live_eval.results.selection import Selection
 from live_eval.results.uncertainty import MARKS, METHODS, difference, interval
 from live_eval.rundir import RunDir
 from live_eval.store import Catalogue, DiscardRecord, VersionRecord
+
+if TYPE_CHECKING:
+    from live_eval.results.rows import AttemptRow, Transition
 
 ALL = Selection()
 
@@ -155,8 +157,8 @@ def run_versions(args: argparse.Namespace, console: Console | None = None) -> in
 
 def results_report(ledger: LedgerReader, selection: Selection = ALL) -> dict[str, Any]:
     """Everything that the ledger knows, as JSON values: jobs in order of creation, each with its
-    result's fields, all its transitions and attempts; what each dataset was and since when; totals by state; how
-    far each sink is. A selection leaves out jobs, nothing else."""
+    result's fields, all its transitions and attempts; what each dataset was and since when; totals by
+    state; how far each sink is. A selection leaves out jobs, nothing else."""
     transitions, attempts = _by_job(ledger.transitions()), _by_job(ledger.attempt_rows())
     jobs = selection.of(job_records(ledger))
     for job in jobs:
