@@ -12,7 +12,6 @@ there.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ from typing import Any
 
 from live_eval.errors import ConfigError
 from live_eval.mailbox import WEIGHTS, Mailbox
+from live_eval.publisher.base import SyncReport
+from live_eval.publisher.meter import SyncMeter
+from live_eval.publisher.notes import given_up, outcome_of
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
-from protocol.messages import SyncBegin, SyncGivenUp
+from protocol.messages import SyncBegin
 from slime_patch.tap import SyncNote
-
-logger = logging.getLogger(__name__)
 
 HOOK_SEAM = "_post_write_hook"
 INDEX = "model.safetensors.index.json"
@@ -66,8 +66,8 @@ class FileTap:
         self._deltas = deltas
         self.note = SyncNote()
         """Of the next update."""
-        self.num_faults = 0
-        """Errors of live-eval that were kept from the trainer."""
+        self.meter = SyncMeter()
+        """What the links cost the trainer; outcomes are known to the receiver alone."""
         self._hook: Hook | None = updater._post_write_hook
         if main:
             updater._post_write_hook = self._written
@@ -82,9 +82,8 @@ class FileTap:
             self._hook(args, directory, rollout_engines)
         try:
             self._post(Path(directory))
-        except Exception:  # the trainer's supervisor: no fault of ours may reach the training
-            self.num_faults += 1
-            logger.exception("live-eval failed at linking %s; training goes on", directory)
+        except Exception as error:  # the trainer's supervisor: no fault of ours may reach the training
+            self.meter.failed("linking files", error)
 
     # --- helpers --------------------------------------------------------------------------
 
@@ -93,16 +92,26 @@ class FileTap:
             return  # the delta updater shows its empty directory first: no version is in it
         if not self._deltas and not self.note.wanted:
             return
-        begin = self._begin()
+        began = time.perf_counter()
+        reason = self._try_to_post(self._begin(), directory)
+        if self.note.wanted:
+            held_s = time.perf_counter() - began
+            version = self._updater.weight_version
+            self.meter.reported(
+                SyncReport(weight_version=version, published=not reason, reason=reason, held_s=held_s)
+            )
+
+    def _try_to_post(self, begin: SyncBegin, directory: Path) -> str:
+        """Empty if it is posted, else the reason why it was given up."""
         if not self._deltas and self._mailbox.num_waiting(SOURCE) >= MAX_WAITING:
             detail = f"{MAX_WAITING} versions before it have not been taken"
-            self._give_up(begin, DiscardReason.PUBLISHER_DEADLINE, detail)
-            return
+            return self._give_up(begin, DiscardReason.PUBLISHER_DEADLINE, detail)
         try:
             self._link(begin, directory)
         except (OSError, ProtocolError, KeyError, ValueError) as error:
             detail = f"{directory} cannot be linked into {self._mailbox.directory}: {error}"
-            self._give_up(begin, DiscardReason.PUBLISHER_ABORTED, detail)
+            return self._give_up(begin, DiscardReason.PUBLISHER_ABORTED, detail)
+        return ""
 
     def _link(self, begin: SyncBegin, directory: Path) -> None:
         index = json.loads((directory / INDEX).read_text()) if self._deltas else {}
@@ -118,7 +127,6 @@ class FileTap:
         except BaseException:
             draft.drop()
             raise
-        logger.info("weight version %d: linked for live eval", begin.weight_version)
 
     def _begin(self) -> SyncBegin:
         version = self._updater.weight_version
@@ -133,18 +141,9 @@ class FileTap:
             began_at=time.time(),
         )
 
-    def _give_up(self, begin: SyncBegin, reason: DiscardReason, detail: str) -> None:
-        logger.warning("weight version %d is given up: %s (%s)", begin.weight_version, reason, detail)
-        if not self.note.wanted:
-            return
-        note = SyncGivenUp(
-            sync_id=begin.sync_id,
-            run_id=begin.run_id,
-            incarnation_id=begin.incarnation_id,
-            weight_version=begin.weight_version,
-            reason=reason,
-            detail=detail,
-            rollout_id=begin.rollout_id,
-            train_step=begin.train_step,
-        )
-        self._mailbox.draft(self._sender.life, begin.weight_version, SOURCE).post(note)
+    def _give_up(self, begin: SyncBegin, reason: DiscardReason, detail: str) -> str:
+        note = given_up(begin, reason, detail)
+        self.meter.ended(outcome_of(note))
+        if self.note.wanted:
+            self._mailbox.draft(self._sender.life, begin.weight_version, SOURCE).post(note)
+        return reason

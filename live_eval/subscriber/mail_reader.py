@@ -69,7 +69,11 @@ class MailReader:
         for position, (sync_id, entries) in enumerate(syncs.items()):
             if not self._is_due(sync_id, entries, is_last=position == len(syncs) - 1):
                 break  # later versions wait, so that they come in their order
-            self._take(entries)
+            try:
+                self._take(entries)
+            finally:  # also one that nobody foresaw: it must not stand in the way of the others for ever
+                for entry in entries:
+                    entry.remove()
             self._seen.pop(sync_id, None)
             taken += 1
         return taken
@@ -93,8 +97,6 @@ class MailReader:
             assert begin is not None
             if self._receiver.recorded(begin) is None:
                 self._receive(begin, begins)
-        for entry in entries:
-            entry.remove()
 
     def _receive(self, begin: SyncBegin, entries: list[Entry]) -> None:
         if not isinstance(self._receiver.handle(begin), SyncAccepted):

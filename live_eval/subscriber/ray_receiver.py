@@ -152,7 +152,7 @@ class RayReceiver:
         while not pause.wait(TICK_S):
             try:
                 reader.run_once()
-            except (LiveEvalError, OSError):
+            except Exception:  # the thread's supervisor: what comes later is read all the same
                 logger.exception("the mailbox could not be read")
 
     def _tick(self) -> None:

@@ -145,7 +145,7 @@ def test_a_directory_that_cannot_be_linked_costs_the_version_and_not_the_trainin
     tap = bench.tap(updater)
     monkeypatch.setattr(os, "link", refuse)
     updater.update_weights()
-    assert tap.num_faults == 0
+    assert tap.meter.num_faults == 0
     bench.reader.run_once()
     assert bench.desk.reasons() == [(1, "publisher_aborted")]
     assert "cross-device" in bench.desk.store.discarded()[0].detail
