@@ -16,7 +16,7 @@ DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(S
 	$(if $(INTERVAL),--eval-interval $(INTERVAL)) $(if $(SAMPLES),--n-samples-per-eval-prompt $(SAMPLES)) \
 	$(if $(CHECKPOINTS),--eval-checkpoint $(CHECKPOINTS)) $(if $(ENGINES),--engines $(ENGINES)) $(ARGS)
 
-.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench clean distclean
+.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench bench-kills clean distclean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ fmt: setup ## let ruff fix and format
 
 bench: setup ## what a sync costs the trainer, as ratios (see benchmarks/)
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
+
+bench-kills: setup ## kill -9 of the service at every write of whole jobs, each checked at its end (KILLS=200, 15 minutes)
+	LIVE_EVAL_KILLS=$(or $(KILLS),200) $(PYTHON_BIN) -m pytest -s tests/integration/test_job_kill_points.py $(ARGS)
 
 clean: ## remove caches and build leftovers
 	rm -rf build dist ./*.egg-info .pytest_cache .ruff_cache .hypothesis
