@@ -32,3 +32,9 @@ def test_addresses_are_attached_to_and_nothing_is_launched() -> None:
         replace(CONFIG, engines=EngineSettings(num_engines=5, addresses=addresses)), Path("base")
     )
     assert tuple(spec.url for spec in specs) == addresses
+
+
+def test_the_engines_may_have_an_environment_of_their_own() -> None:
+    python = Path("/elsewhere/bin/python")
+    (spec,) = engine_specs(replace(CONFIG, engines=EngineSettings(python=python)), Path("base"))
+    assert spec.python == python

@@ -61,6 +61,19 @@ async def test_a_server_leaves_nothing_behind(base: Path, tmp_path: Path) -> Non
     await process.stop()
 
 
+async def test_a_server_of_another_environment_is_run_by_its_interpreter(base: Path, tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    process = EngineProcess.start(launch_settings(base, python=python), log=tmp_path / "e0.log")
+    try:
+        await process.wait_ready(30)
+    finally:
+        await process.stop()
+    assert (tmp_path / "ran").exists()
+
+
 async def test_a_server_can_be_reached_from_its_own_host_only(base: Path, tmp_path: Path) -> None:
     process = EngineProcess.start(launch_settings(base), log=tmp_path / "e0.log")
     try:
