@@ -8,7 +8,7 @@ SLIME_SETUP ?= out/slime_env
 
 # The thin Python 3.12 environment has no torch, transformers, ray, matplotlib or FastAPI; these unit tests need them.
 NOT_ON_PY312 := tests/unit/publisher tests/unit/http tests/unit/demo/test_plan.py tests/unit/demo/test_transports.py \
-	tests/unit/results/test_plot.py tests/unit/slime_patch/test_tap.py tests/unit/slime_patch/test_tensor_tap.py \
+	tests/unit/results/test_plot.py tests/unit/slime_patch/test_tap.py tests/unit/evaluation/test_tokenizer.py tests/unit/slime_patch/test_tensor_tap.py \
 	tests/unit/slime_patch/test_file_tap.py
 
 DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(SEED)) \

@@ -48,7 +48,7 @@ FROM_OPTIONS: dict[str, tuple[str, ...]] = {
 """Field -> the options that fill it where the file does not, the first that is given."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetSettings:
     """One dataset with slime's field names, resolved; None: nobody says."""
 
