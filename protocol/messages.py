@@ -292,6 +292,11 @@ class JobEvent(Message, frozen=True, kw_only=True):
     num_done: int = 0
     num_expected: int = 0
     score: float | None = None
+    """Of a running job: what the samples scored so far say."""
+    score_low: float | None = None
+    score_high: float | None = None
+    """Its 95 % interval, where one can be given."""
+    num_scored: int = 0
 
 
 class EngineEvent(Message, frozen=True, kw_only=True):

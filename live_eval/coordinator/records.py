@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -93,7 +93,7 @@ class JobRecords:
         """Some more samples are done."""
         self._ledger.progress(job.job_id, num_done=progress.num_done, num_expected=progress.num_expected)
         row = self._ledger.job(job.job_id)
-        self._announce(_event(row, score=progress.mean))
+        self._announce(_event(row, progress=progress))
 
     def measured(self, detail: JobOutcomeDetail) -> None:
         """Keep what a run of the job measured until the scheduler has decided what it ends as."""
@@ -223,7 +223,7 @@ def _known(row: JobRow, priority: int) -> KnownJob:
     )
 
 
-def _event(row: JobRow, *, result: JobResult | None = None, score: float | None = None) -> JobEvent:
+def _event(row: JobRow, *, result: JobResult | None = None, progress: Progress | None = None) -> JobEvent:
     target = row.target
     checkpoint = isinstance(target, CheckpointTarget)
     return JobEvent(
@@ -235,5 +235,25 @@ def _event(row: JobRow, *, result: JobResult | None = None, score: float | None 
         reason=row.reason,
         num_done=row.num_done if result is None else result.n_scored + result.n_errored,
         num_expected=row.num_expected if result is None else result.n_expected,
-        score=score if result is None else result.score,
+        **_score(result, progress),
     )
+
+
+def _score(result: JobResult | None, progress: Progress | None) -> dict[str, Any]:
+    """What an event says of the score: that of the result, or of the samples so far."""
+    if result is not None:
+        low, high = result.metrics.get("score/low"), result.metrics.get("score/high")
+        return {
+            "score": result.score,
+            "score_low": low,
+            "score_high": high,
+            "num_scored": result.n_scored,
+        }
+    if progress is None:
+        return {}
+    return {
+        "score": progress.mean,
+        "score_low": progress.low,
+        "score_high": progress.high,
+        "num_scored": progress.num_scored,
+    }

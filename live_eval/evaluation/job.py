@@ -104,6 +104,10 @@ class Progress:
     num_expected: int
     mean: float | None
     """Mean reward over the samples scored so far; None before the first."""
+    low: float | None = field(default=None, compare=False)
+    high: float | None = field(default=None, compare=False)
+    """The mean's 95 % interval, where one can be given."""
+    num_scored: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from live_eval.evaluation.intervals import estimate_mean
 from live_eval.evaluation.job import Progress
 from live_eval.evaluation.sample_log import SampleLog
 from live_eval.reasons import EndReason
@@ -46,8 +47,8 @@ class Recorder:
         self._clock = clock
         self.last_at = clock()
         """When a sample was recorded last, by the clock."""
-        self._num_scored = 0
-        self._reward_sum = 0.0
+        self._rewards: dict[str, list[float]] = {}
+        """Of the samples that are scored, by row."""
         self._log: SampleLog | None = None
         self.samples: list[Sample] = []
         """All that are recorded."""
@@ -74,7 +75,7 @@ class Recorder:
     @property
     def num_scored(self) -> int:
         """Samples that have a reward."""
-        return self._num_scored
+        return sum(map(len, self._rewards.values()))
 
     def is_open(self, row_id: str, sample: int) -> bool:
         """Whether the sample is expected and not recorded yet."""
@@ -103,8 +104,7 @@ class Recorder:
             return
         self._num_done += 1
         if sample.reward is not None:
-            self._num_scored += 1
-            self._reward_sum += sample.reward
+            self._rewards.setdefault(sample.row_id, []).append(sample.reward)
         elif not self.first_error:
             self.first_error = f"row {sample.row_id}, sample {sample.sample}: {sample.error}"
 
@@ -136,5 +136,14 @@ class Recorder:
     def _tell(self) -> None:
         if self._on_progress is None:
             return
-        mean = self._reward_sum / self._num_scored if self._num_scored else None
-        self._on_progress(Progress(num_done=self._num_done, num_expected=self._num_expected, mean=mean))
+        so_far = estimate_mean(list(self._rewards.values()))
+        self._on_progress(
+            Progress(
+                num_done=self._num_done,
+                num_expected=self._num_expected,
+                mean=so_far.mean if so_far else None,
+                low=so_far.low if so_far else None,
+                high=so_far.high if so_far else None,
+                num_scored=self.num_scored,
+            )
+        )

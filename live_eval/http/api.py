@@ -187,4 +187,9 @@ class HttpApi:
 
 
 def _estimate(event: JobEvent) -> Estimate:
-    return {"score": event.score, "low": None, "high": None, "num_scored": event.num_done}
+    return {
+        "score": event.score,
+        "low": event.score_low,
+        "high": event.score_high,
+        "num_scored": event.num_scored,
+    }

@@ -1,43 +1,45 @@
-"""Scores and their uncertainty, as the API tells them.
-
-A metric's interval stands beside it in the ledger, under the metric's name with a suffix.
-"""
+"""Scores and their uncertainty, as the API tells them: docs/evaluation.md says how they are made."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Any
 
-LOW, HIGH = "/low", "/high"
+from live_eval.evaluation.intervals import estimate_difference, is_binary
+
 LEVEL = 0.95
+_PARTS = ("/low", "/high", "/se", "/n_eff")
+"""What stands beside a metric to say how sure it is."""
+_DIFF = "/diff"
 
 
 def interval(metrics: Mapping[str, float], name: str) -> dict[str, Any] | None:
-    """The interval of a metric, where the ledger has one."""
-    low, high = metrics.get(name + LOW), metrics.get(name + HIGH)
+    """The interval of a metric, where there is one."""
+    base = name.removesuffix(_DIFF)
+    low, high = metrics.get(f"{base}/low"), metrics.get(f"{base}/high")
     if low is None or high is None:
         return None
-    return {"low": low, "high": high, "level": LEVEL, "method": ""}
+    method = "paired" if name.endswith(_DIFF) else "wilson" if f"{base}/n_eff" in metrics else "t"
+    return {"low": low, "high": high, "level": LEVEL, "method": method}
 
 
 def metric_items(metrics: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    """Every metric with its interval; ends of intervals are no metrics of their own."""
+    """Every metric with its interval; parts of intervals are no metrics of their own."""
     return {
         name: {"value": value, "interval": interval(metrics, name)}
         for name, value in metrics.items()
-        if not name.endswith((LOW, HIGH)) or name.rpartition("/")[0] not in metrics
+        if not name.endswith(_PARTS)
     }
 
 
-def paired_interval(differences: Mapping[str, Sequence[float]]) -> dict[str, Any] | None:
+def paired_interval(
+    differences: Mapping[str, Sequence[float]], rewards: Sequence[float]
+) -> dict[str, Any] | None:
     """The 95 % interval of a mean difference: samples of one row are one observation, since they go
-    together. By the normal distribution; None below two rows."""
+    together. `rewards`: all that were compared. None below two rows."""
     rows = [fmean(values) for values in differences.values()]
-    if len(rows) < 2:
+    found = estimate_difference(rows, binary=is_binary(rewards)) if len(rows) > 1 else None
+    if found is None or found.low is None or found.high is None:
         return None
-    mean = fmean(rows)
-    spread = math.sqrt(sum((row - mean) ** 2 for row in rows) / (len(rows) - 1) / len(rows))
-    reach = NormalDist().inv_cdf(0.5 + LEVEL / 2) * spread
-    return {"low": mean - reach, "high": mean + reach, "level": LEVEL, "method": "paired, by row, normal"}
+    return {"low": found.low, "high": found.high, "level": LEVEL, "method": found.method}

@@ -215,10 +215,12 @@ def _items(index: SampleIndex, keys: list[tuple[str, int]]) -> dict[tuple[str, i
 def _summary(left: SampleIndex, right: SampleIndex, changes: dict[tuple[str, int], Change]) -> dict[str, Any]:
     kinds = list(changes.values())
     differences: dict[str, list[float]] = {}
+    rewards: list[float] = []
     for key, change in changes.items():
         if change != "unpaired":
-            one, other = left.entries[key].reward, right.entries[key].reward
-            differences.setdefault(key[0], []).append((other or 0.0) - (one or 0.0))
+            one, other = left.entries[key].reward or 0.0, right.entries[key].reward or 0.0
+            differences.setdefault(key[0], []).append(other - one)
+            rewards += (one, other)
     values = [value for row in differences.values() for value in row]
     return {
         "paired": len(values),
@@ -227,7 +229,7 @@ def _summary(left: SampleIndex, right: SampleIndex, changes: dict[tuple[str, int
         "same": kinds.count("same"),
         "unpaired": kinds.count("unpaired"),
         "difference": sum(values) / len(values) if values else None,
-        "interval": paired_interval(differences),
+        "interval": paired_interval(differences, rewards),
     }
 
 

@@ -164,7 +164,13 @@ async def test_progress_is_told_a_few_times_a_second_at_most(http: HttpBench) ->
         for done in range(50):
             http.api.job_event(
                 JobEvent(
-                    job_id="v1/a", dataset="a", status="running", num_done=done, num_expected=50, score=0.5
+                    job_id="v1/a",
+                    dataset="a",
+                    status="running",
+                    num_done=done,
+                    num_expected=50,
+                    score=0.5,
+                    num_scored=done,
                 )
             )
         job, progress = await take(events, "job", "progress")
