@@ -280,9 +280,7 @@ class Service:
             from live_eval.http.api import HttpApi
             from live_eval.http.source import ServiceSide
         except ImportError as error:
-            raise ConfigError(
-                f"the HTTP API cannot be served ({error}): pip install 'live-eval[http]'"
-            ) from error
+            raise ConfigError(f"no HTTP API without {error.name}: pip install 'live-eval[http]'") from error
 
         side = ServiceSide(
             config=self._config,

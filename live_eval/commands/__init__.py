@@ -5,6 +5,6 @@ The modules are light: what a command needs is imported inside its `run`.
 
 from __future__ import annotations
 
-from live_eval.commands import demo, doctor, results, versions, view
+from live_eval.commands import demo, doctor, evaluate, jobs, results, serve, versions, view
 
-COMMANDS = (demo, results, versions, view, doctor)
+COMMANDS = (demo, evaluate, serve, jobs, results, versions, view, doctor)

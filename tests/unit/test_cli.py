@@ -15,7 +15,7 @@ from live_eval.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "ray", "sglang", "wandb", "matplotlib", "rich", "transformers", "numpy", "msgspec", "httpx"}
-COMMANDS = ("demo", "results", "versions", "view", "doctor")
+COMMANDS = ("demo", "eval", "serve", "submit", "jobs", "cancel", "results", "versions", "view", "doctor")
 HELPS = [[], *([command] for command in COMMANDS)]
 
 

@@ -1,0 +1,79 @@
+"""What `live-eval eval` does: a service in this process that ends when its checkpoints are evaluated."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from live_eval.commands.service_options import log_to, service_config
+from live_eval.commands.serving import engine_news, run_service, submit_new
+from live_eval.demo.view import DemoView
+from live_eval.reasons import EndReason, JobStatus
+from live_eval.results.reader import LedgerReader
+from live_eval.results.tables import make_console, results_report, show_results
+from live_eval.rundir import RunDir
+from live_eval.service import Service
+from live_eval.store.checkpoint import check_complete
+from live_eval.targets import CheckpointTarget
+from protocol.messages import EngineEvent, JobEvent
+
+if TYPE_CHECKING:
+    from live_eval.coordinator.coordinator import Coordinator
+
+RUNS = Path("live_eval_runs")
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Evaluate; 0 if every job succeeded, 130 after Ctrl-C, else 1."""
+    checkpoints = [Path(path) for path in dict.fromkeys(map(os.path.realpath, args.checkpoint))]
+    for path in checkpoints:
+        check_complete(path)
+    run_dir = RunDir(args.out or (RUNS / time.strftime("eval-%Y%m%d-%H%M%S")).absolute())
+    config = service_config(args, run_dir=run_dir.root, base=checkpoints[0])
+    run_dir.make()
+    config.save(run_dir.config)
+    log_to(run_dir.logs / "service.log")
+    view = DemoView(Console(stderr=True))
+    names = tuple(dataset.name for dataset in config.datasets)
+
+    def begin(coordinator: Coordinator) -> None:
+        with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+            for path in checkpoints:
+                submit_new(coordinator, names, ledger, path)
+        coordinator.training_ended()
+
+    def tell(event: JobEvent | EngineEvent) -> None:
+        if isinstance(event, JobEvent):
+            view.job(event)
+        elif text := engine_news(event):
+            view.say(text)
+
+    with view.live():
+        view.say(f"starting the engines; the log is {run_dir.logs / 'service.log'}")
+        run_service(Service(config, on_serving=begin, on_event=tell))
+    return _show(run_dir, checkpoints, names, as_json=args.json)
+
+
+def _show(run_dir: RunDir, checkpoints: list[Path], names: tuple[str, ...], *, as_json: bool) -> int:
+    with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+        if as_json:
+            print(json.dumps(results_report(ledger), indent=2, allow_nan=False))
+        else:
+            console = make_console()
+            show_results(ledger, console)
+            console.print(f"results: {run_dir.root}", soft_wrap=True, highlight=False, markup=False)
+        jobs = [job for job in ledger.jobs() if isinstance(job.target, CheckpointTarget)]
+    done = {
+        (os.path.realpath(job.target.path), job.dataset)
+        for job in jobs
+        if isinstance(job.target, CheckpointTarget) and job.status is JobStatus.SUCCEEDED
+    }
+    if all((str(path), name) in done for path in checkpoints for name in names):
+        return 0
+    return 130 if any(job.reason == EndReason.SHUTDOWN for job in jobs) else 1

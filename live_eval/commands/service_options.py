@@ -1,0 +1,150 @@
+"""Options that `serve` and `eval` share, and the service's configuration that they make."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from live_eval.commands.arguments import absolute_path, positive_int
+from live_eval.evaluation.eval_options import add_eval_options
+
+if TYPE_CHECKING:
+    from live_eval.config import HttpSettings, ServiceConfig
+
+STORE_BYTES = 1 << 30
+"""A budget that nothing uses: no trainer sends versions here."""
+
+
+def add_service_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is evaluated, on which engines."""
+    add_eval_options(parser)
+    engines = parser.add_argument_group("eval engines")
+    engines.add_argument(
+        "--engines", type=positive_int, default=1, metavar="E", help="SGLang servers to launch (default 1)"
+    )
+    engines.add_argument(
+        "--engine-address",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="URL",
+        help="running SGLang servers to use instead, for example http://127.0.0.1:30000",
+    )
+    engines.add_argument(
+        "--device",
+        choices=("cuda", "cpu"),
+        default=None,
+        help="where launched engines compute (default: cuda where there is one, else cpu)",
+    )
+    engines.add_argument("--dtype", metavar="NAME", help="of the engines (default: the checkpoint's own)")
+    engines.add_argument("--tp", type=positive_int, default=1, metavar="N", help="GPUs an engine (default 1)")
+    engines.add_argument(
+        "--engine-args",
+        type=shlex.split,
+        default=[],
+        metavar="ARGS",
+        help="further arguments of the SGLang servers, as one word in quotes",
+    )
+    engines.add_argument(
+        "--eval-timeout-s",
+        type=float,
+        default=1800.0,
+        metavar="S",
+        help="longest time of one job (default 1800)",
+    )
+
+
+def service_config(
+    args: argparse.Namespace,
+    *,
+    run_dir: Path,
+    base: Path | None,
+    http: HttpSettings | None = None,
+    watch: tuple[Path, ...] = (),
+) -> ServiceConfig:
+    """The configuration of a service without a trainer; ConfigError says what cannot be."""
+    from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
+    from live_eval.evaluation.eval_config import load_options
+    from live_eval.evaluation.job import RunLimits
+    from live_eval.scheduling.config import SchedulerConfig
+
+    datasets = load_options(vars(args))
+    num_engines = len(args.engine_address) or args.engines
+    return ServiceConfig(
+        run_id=run_id_of(run_dir),
+        run_dir=run_dir,
+        base=base,
+        datasets=datasets,
+        scheduler=SchedulerConfig(
+            datasets=tuple(dataset.name for dataset in datasets),
+            on_update="queue",
+            job_timeout_s=args.eval_timeout_s,
+            drain_timeout_s=None,
+        ),
+        store=StoreSettings(max_bytes=STORE_BYTES),
+        engines=EngineSettings(
+            num_engines=args.engines,
+            addresses=tuple(args.engine_address),
+            device=args.device or default_device(),
+            dtype=args.dtype,
+            tp_size=args.tp,
+            extra_args=tuple(args.engine_args),
+        ),
+        limits=RunLimits(timeout_s=args.eval_timeout_s, num_in_flight=2 * num_engines),
+        http=http,
+        checkpoint_watch=watch,
+    )
+
+
+def run_id_of(run_dir: Path) -> str:
+    """The run that the directory belongs to, so that it goes on; a new name where there is none."""
+    from uuid import uuid4
+
+    from live_eval.results.reader import LedgerReader
+    from live_eval.rundir import RunDir
+
+    ledger = RunDir(run_dir).ledger
+    if not ledger.is_file():
+        return f"eval-{uuid4().hex[:8]}"
+    with LedgerReader.open_readonly(ledger) as reader:
+        return reader.run_id
+
+
+def default_device() -> str:
+    """`cuda` where a GPU shows itself, without importing torch."""
+    return "cuda" if any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
+
+
+def add_out(parser: argparse.ArgumentParser, text: str, *, required: bool) -> None:
+    """Add --out."""
+    parser.add_argument("--out", type=absolute_path, required=required, metavar="DIR", help=text)
+
+
+def log_to(file: Path) -> Any:
+    """Let everything be logged to a file instead of the terminal."""
+    import logging
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(file, encoding="utf-8")
+    logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(message)s", handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    return handler
+
+
+def read_token(file: Path | None) -> str | None:
+    """The token of --token-file, else of LIVE_EVAL_TOKEN, else None."""
+    import os
+
+    from live_eval.errors import ConfigError
+
+    if file is None:
+        return os.environ.get("LIVE_EVAL_TOKEN") or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {file} cannot be read: {error}") from error
+    if not token:
+        raise ConfigError(f"--token-file {file} is empty: write the token into it")
+    return token

@@ -1,0 +1,137 @@
+"""What `live-eval serve` does: a service in this process, its address on the terminal, its log in a file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from live_eval.commands.service_options import log_to, read_token, service_config
+from live_eval.config import HttpSettings, ServiceConfig
+from live_eval.engines.client import SGLangClient
+from live_eval.errors import ConfigError, EngineError, LiveEvalError
+from live_eval.reasons import JobStatus
+from live_eval.results.reader import LedgerReader
+from live_eval.rundir import RunDir
+from live_eval.service import Service
+from live_eval.store.checkpoint import check_complete
+from live_eval.targets import CheckpointTarget
+from protocol.messages import EngineEvent, JobEvent
+
+if TYPE_CHECKING:
+    from live_eval.coordinator.coordinator import Coordinator
+
+ATTACH_TIMEOUT_S = 10.0
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Run the service; 0 after a signal."""
+    run_dir = RunDir(args.out)
+    http = HttpSettings(
+        host=args.host,
+        port=args.port,
+        token=read_token(args.token_file),
+        checkpoint_roots=tuple(args.checkpoint_root),
+    )
+    for path in args.eval_checkpoint:
+        check_complete(path)
+    base = args.base or (args.eval_checkpoint[0] if args.eval_checkpoint else None)
+    if base is None and args.engine_address:
+        base = asyncio.run(model_of(args.engine_address[0]))
+    config = service_config(
+        args, run_dir=run_dir.root, base=base, http=http, watch=tuple(args.eval_checkpoint_watch)
+    )
+    run_dir.make()
+    config.save(run_dir.config)
+    log_to(run_dir.logs / "service.log")
+    service = Service(
+        config,
+        on_serving=lambda coordinator: _begin(coordinator, run_dir, args.eval_checkpoint),
+        on_event=_tell,
+    )
+    _say(f"starting; the log is {run_dir.logs / 'service.log'}")
+    return run_service(service)
+
+
+def run_service(service: Service) -> int:
+    """Run to the end; a second Ctrl-C ends this process at once, as a shell expects."""
+    try:
+        asyncio.run(service.run())
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 0
+
+
+async def model_of(url: str) -> Path:
+    """The checkpoint with which a running engine was started; ConfigError if this host has it not."""
+    try:
+        async with asyncio.timeout(ATTACH_TIMEOUT_S), SGLangClient(url, name="engine") as client:
+            info = await client.server_info()
+    except (EngineError, TimeoutError) as error:
+        raise ConfigError(f"--engine-address {url} does not answer: {error}; give --base") from error
+    path = Path(info.model_path)
+    if not path.is_dir():
+        raise ConfigError(
+            f"the engine at {url} serves {path}, which is no directory here: give the model with --base"
+        )
+    return path
+
+
+def submit_new(
+    coordinator: Coordinator, config_datasets: tuple[str, ...], ledger: LedgerReader, path: Path
+) -> list[str]:
+    """Submit a checkpoint on the datasets for which no job of it waits, runs or has succeeded."""
+    done = {
+        job.dataset
+        for job in ledger.jobs()
+        if isinstance(job.target, CheckpointTarget)
+        and os.path.realpath(job.target.path) == os.path.realpath(path)
+        and (not job.status.terminal or job.status is JobStatus.SUCCEEDED)
+    }
+    left = [name for name in config_datasets if name not in done]
+    return list(coordinator.submit_checkpoint(str(path), left)) if left else []
+
+
+def _begin(coordinator: Coordinator, run_dir: RunDir, checkpoints: list[Path]) -> None:
+    url = run_dir.http_url.read_text(encoding="utf-8").strip()
+    _say(f"serving at {url}")
+    config = ServiceConfig.load(run_dir.config)
+    names = tuple(dataset.name for dataset in config.datasets)
+    with LedgerReader.open_readonly(run_dir.ledger) as ledger:
+        for path in checkpoints:
+            try:
+                submit_new(coordinator, names, ledger, path)
+            except LiveEvalError as error:
+                _say(f"{path} is not evaluated: {error}")
+
+
+def _tell(event: JobEvent | EngineEvent) -> None:
+    if isinstance(event, EngineEvent):
+        if text := engine_news(event):
+            _say(text)
+        return
+    status = JobStatus(event.status)
+    if status is JobStatus.RUNNING and event.num_done:
+        return
+    score = "" if event.score is None else f", score {event.score:.3f}"
+    reason = f" ({event.reason})" if status.terminal and status is not JobStatus.SUCCEEDED else ""
+    subject = f" {event.checkpoint}" if event.checkpoint else ""
+    _say(f"{event.job_id}{subject}: {event.status}{reason}{score}")
+
+
+def engine_news(event: EngineEvent) -> str:
+    """What a person wants to know of an engine: that it is up, or in trouble; empty for its daily work."""
+    if event.state == "ready" and event.detail:
+        return f"engine {event.engine} is ready: {event.detail}"
+    if event.state in ("quarantined", "dead"):
+        return f"engine {event.engine} is {event.state}: {event.detail}"
+    return ""
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
