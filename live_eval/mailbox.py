@@ -13,6 +13,7 @@ takes it removes it; nothing here follows a link out of the directory.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -40,21 +41,21 @@ class Entry:
     done: SourceDone | None
     given_up: SyncGivenUp | None
     delta: dict[str, Any] | None
+    posted_at: float
+    """By the clock of the file system."""
     files: list[Path] = field(default_factory=list)
 
     @property
-    def sync_id(self) -> str:
-        """Of the sync that it belongs to."""
+    def message(self) -> SyncBegin | SyncGivenUp:
+        """What it says of its sync."""
         message = self.begin or self.given_up
         assert message is not None
-        return message.sync_id
+        return message
 
     @property
-    def order(self) -> tuple[float, int, str]:
-        """Versions of a life in their order; a life by its first sight is for the reader."""
-        message = self.begin or self.given_up
-        assert message is not None
-        return (self.path.stat().st_mtime, message.weight_version, self.path.name)
+    def source(self) -> str:
+        """Who posted it."""
+        return self.path.name.rsplit("-", 1)[1]
 
     def remove(self) -> None:
         """It was taken."""
@@ -118,7 +119,13 @@ class Mailbox:
             return False
 
     def draft(self, life: str, weight_version: int, source: str) -> Draft:
-        """A new entry. OSError if it cannot be made."""
+        """A new entry; what an earlier life of this source left unfinished goes. `source` has no dashes.
+
+        OSError if it cannot be made.
+        """
+        for left in self.directory.glob(f"*-{source}{UNFINISHED}"):
+            if not left.name.startswith(f"{life}-"):
+                shutil.rmtree(left, ignore_errors=True)
         return Draft(self.directory / f"{life}-{weight_version:08d}-{source}")
 
     def num_waiting(self, source: str) -> int:
@@ -126,14 +133,27 @@ class Mailbox:
         return sum((path / BEGIN).exists() for path in self._paths() if path.name.endswith(f"-{source}"))
 
     def entries(self) -> list[Entry]:
-        """All that are whole, the oldest first. What cannot be read is removed."""
-        found = []
+        """All that are whole: lives by their oldest entry, versions of a life in their order.
+
+        Sources may be some versions apart, so the times of entries do not order versions. What cannot be
+        read is removed.
+        """
+        found: list[Entry] = []
         for path in self._paths():
             try:
                 found.append(_read(path))
             except (OSError, ProtocolError, ValueError, TransportError):
                 shutil.rmtree(path, ignore_errors=True)
-        return sorted(found, key=lambda entry: entry.order)
+        lives: dict[str, float] = {}
+        for entry in found:
+            life = entry.message.incarnation_id
+            lives[life] = min(entry.posted_at, lives.get(life, math.inf))
+
+        def order(entry: Entry) -> tuple[float, str, int, str]:
+            life = entry.message.incarnation_id
+            return lives[life], life, entry.message.weight_version, entry.source
+
+        return sorted(found, key=order)
 
     def _paths(self) -> list[Path]:
         try:
@@ -151,7 +171,8 @@ def _read(path: Path) -> Entry:
         raise TransportError(f"{path} is no entry")
     delta = json.loads((path / DELTA).read_text()) if (path / DELTA).exists() else None
     files = sorted(each for each in path.iterdir() if each.name.endswith(WEIGHTS) and not each.is_symlink())
-    return Entry(path, begin, _message(path / DONE, SourceDone), given_up, delta, files)
+    done = _message(path / DONE, SourceDone)
+    return Entry(path, begin, done, given_up, delta, path.stat().st_mtime, files)
 
 
 def _message(path: Path, kind: type[Any]) -> Any:

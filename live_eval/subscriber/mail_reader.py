@@ -62,12 +62,13 @@ class MailReader:
 
     def run_once(self) -> int:
         """Take what is there; the number of versions that have an outcome now."""
+        everything = self._mailbox.entries()
         syncs: dict[str, list[Entry]] = {}
-        for entry in self._mailbox.entries():
-            syncs.setdefault(entry.sync_id, []).append(entry)
+        for entry in everything:
+            syncs.setdefault(entry.message.sync_id, []).append(entry)
         taken = 0
-        for position, (sync_id, entries) in enumerate(syncs.items()):
-            if not self._is_due(sync_id, entries, is_last=position == len(syncs) - 1):
+        for sync_id, entries in syncs.items():
+            if not self._is_due(sync_id, entries, everything):
                 break  # later versions wait, so that they come in their order
             try:
                 self._take(entries)
@@ -78,12 +79,21 @@ class MailReader:
             taken += 1
         return taken
 
-    def _is_due(self, sync_id: str, entries: list[Entry], *, is_last: bool) -> bool:
+    def _is_due(self, sync_id: str, entries: list[Entry], everything: list[Entry]) -> bool:
         since = self._seen.setdefault(sync_id, self._clock())
         begin = entries[0].begin
-        if begin is None or any(entry.given_up for entry in entries) or len(entries) >= len(begin.sources):
+        if begin is None or any(entry.given_up for entry in entries):
             return True
-        return not is_last or self._clock() - since > self._patience_s
+        # A source posts in order: one that has posted a later version, or a life that is over, posts no more.
+        later = {
+            entry.source
+            for entry in everything
+            if entry.message.incarnation_id == begin.incarnation_id
+            and entry.message.weight_version > begin.weight_version
+        }
+        missing = set(begin.sources) - {entry.source for entry in entries} - later
+        over = everything[-1].message.incarnation_id != begin.incarnation_id
+        return not missing or over or self._clock() - since > self._patience_s
 
     def _take(self, entries: list[Entry]) -> None:
         for entry in entries:

@@ -92,6 +92,26 @@ def test_a_later_version_shows_that_waiting_for_a_source_is_in_vain(office: Offi
     assert same(office.content(2), 2)
 
 
+def test_a_source_that_is_ahead_does_not_make_the_other_one_late(office: Office) -> None:
+    sources = ("pp_0", "pp_1")
+    for version in (2, 1):  # whatever the files' times say
+        post(office.mailbox, begin(version, sources=sources), (EMBED, UP), source="pp_0")
+    assert office.reader.run_once() == 0
+    for version in (1, 2):
+        post(office.mailbox, begin(version, sources=sources), (DOWN, NORM), source="pp_1")
+    assert office.reader.run_once() == 2
+    assert same(office.content(1), 1) and same(office.content(2), 2)
+
+
+def test_a_life_that_is_over_is_not_waited_for(office: Office) -> None:
+    post(office.mailbox, begin(1, sources=("pp_0", "pp_1")), MODEL, source="pp_0", life="a")
+    os.utime(office.mailbox.directory / "a-00000001-pp_0", (1.0, 1.0))
+    post(office.mailbox, begin(1, incarnation="life-2"), MODEL, life="b")
+    assert office.reader.run_once() == 2
+    assert office.desk.reasons() == [(1, "source_deadline")]
+    assert [record.incarnation for record in office.desk.store.sealed()] == [2]
+
+
 def test_a_version_that_was_given_up_is_recorded(office: Office) -> None:
     of = begin(1)
     note = SyncGivenUp(
