@@ -2,27 +2,30 @@
 
 Owns which of slime's settings carry over and which are refused, with the reason. Reads the dataset
 configurations that slime has resolved (--eval-prompt-data, or --eval-config with its defaults and
-overrides); the files themselves are read by `prepare`.
+overrides), and what stands in the file's section `live_eval`. live-eval's runner reads the files itself;
+for slime's own eval function `prepare` leaves a record of the rows.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from live_eval.errors import ConfigError
 from live_eval.evaluation.datasets import EXACT_MATCH, EvalSetConfig
+from live_eval.evaluation.eval_config import eval_set, file_extras
+from live_eval.evaluation.eval_settings import DatasetSettings
 from live_eval.evaluation.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from live_eval.evaluation.eval_extras import Extras
 
 REWARD_FUNCTION = "slime_patch.reward.reward"
 STOCK_EVAL = "slime.rollout.sglang_rollout.generate_rollout"
 
 NOT_SAMPLED = {
-    "stop_token_ids": "tokens that end an answer need --eval-runner slime; or give texts with --rollout-stop",
-    "min_new_tokens": "a least number of tokens needs --eval-runner slime; or leave it out",
-    "repetition_penalty": "a repetition penalty needs --eval-runner slime; or leave it out of --eval-config",
     "multimodal_keys": "live-eval's runner evaluates text only; use --eval-runner slime",
     "custom_generate_function_path": "live-eval's runner asks the engines directly; a generate function of "
     "your own needs --eval-runner slime",
@@ -41,6 +44,9 @@ NOT_FOR_JOB = {
     "or use --eval-runner slime",
 }
 """slime's arguments of which the same is true."""
+
+FOR_ANY_RUNNER = ("eval_every", "priority", "timeout_s", "min_coverage", "pass_threshold")
+"""Settings of the section `live_eval` that hold for slime's own eval function too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +70,16 @@ class DatasetPlan:
     reward_key: str | None = None
     n: int = 1
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    by_slime: bool = False
-    """Whether slime's eval function evaluates; the rows are then for the record, not for the engines."""
+    timeout_s: float | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+    """Of the file's section `live_eval`, those that are set."""
+    own: EvalSetConfig | None = None
+    """How live-eval's runner reads and evaluates it; None where slime's own eval function evaluates."""
+
+    @property
+    def by_slime(self) -> bool:
+        """Whether slime's eval function evaluates; the rows are then for the record, not for the engines."""
+        return self.own is None
 
     @property
     def by_exact_match(self) -> bool:
@@ -73,8 +87,10 @@ class DatasetPlan:
         return self.rm_type is None and self.custom_rm_path is None
 
     def eval_set(self, prepared: Path) -> EvalSetConfig:
-        """The eval set of the file that `prepare` made; ConfigError if a value cannot be."""
-        return EvalSetConfig(
+        """The eval set; `prepared` is the file that `prepare` made, where slime's function evaluates."""
+        if self.own is not None:
+            return self.own
+        config = EvalSetConfig(
             name=self.name,
             path=prepared,
             prompt_key="prompt",
@@ -83,7 +99,9 @@ class DatasetPlan:
             sampling=self.sampling,
             reward=EXACT_MATCH if self.by_exact_match else REWARD_FUNCTION,
             reward_key=None if self.by_exact_match else self.reward_key,
+            timeout_s=self.timeout_s,
         )
+        return replace(config, **{name: self.extras[name] for name in FOR_ANY_RUNNER if name in self.extras})
 
 
 def plan_datasets(args: Namespace, *, by_slime: bool = False) -> tuple[DatasetPlan, ...]:
@@ -98,13 +116,34 @@ def plan_datasets(args: Namespace, *, by_slime: bool = False) -> tuple[DatasetPl
         )
     if getattr(args, "group_rm", False):
         raise ConfigError("--group-rm: rewards of whole groups cannot be used in eval (in slime neither)")
+    extras = file_extras(getattr(args, "eval_config", None), [dataset.name for dataset in datasets])
+    plans = tuple(_plan(dataset, args, extras[dataset.name]) for dataset in datasets)
     if by_slime:
-        return tuple(_plan(dataset, args, by_slime=True) for dataset in datasets)
+        return plans
     _check_job(args)
-    plans = tuple(_plan(dataset, args) for dataset in datasets)
-    for dataset, plan in zip(datasets, plans, strict=True):
-        _check_dataset(dataset, plan)
-    return plans
+    return tuple(
+        replace(plan, own=_own(dataset, plan, extras[plan.name], args))
+        for dataset, plan in zip(datasets, plans, strict=True)
+    )
+
+
+def _own(dataset: Any, plan: DatasetPlan, extras: Extras, args: Namespace) -> EvalSetConfig:
+    """The shared way from slime's settings to an eval set, with slime's own rewards."""
+    _check_dataset(dataset, plan)
+    names = (each.name for each in fields(DatasetSettings))
+    given = {name: value for name in names if (value := getattr(dataset, name, None)) is not None}
+    settings = DatasetSettings(
+        **{
+            **given,
+            "apply_chat_template": plan.apply_chat_template,
+            "apply_chat_template_kwargs": plan.apply_chat_template_kwargs,
+        }
+    )
+    reward = None if plan.by_exact_match else REWARD_FUNCTION
+    config = eval_set(settings, extras, vars(args), reward=reward)
+    if getattr(args, "sglang_enable_deterministic_inference", False) and config.sampling.seed is None:
+        config = replace(config, sampling=replace(config.sampling, first_seed=args.rollout_seed))
+    return config
 
 
 def _check_job(args: Namespace) -> None:
@@ -132,8 +171,8 @@ def _check_dataset(dataset: Any, plan: DatasetPlan) -> None:
         )
 
 
-def _plan(dataset: Any, args: Namespace, *, by_slime: bool = False) -> DatasetPlan:
-    rm_type = dataset.rm_type or args.rm_type or None
+def _plan(dataset: Any, args: Namespace, extras: Extras) -> DatasetPlan:
+    rm_type = dataset.metadata_overrides.get("rm_type") or dataset.rm_type or args.rm_type or None
     return DatasetPlan(
         name=dataset.name,
         path=dataset.path,
@@ -156,7 +195,8 @@ def _plan(dataset: Any, args: Namespace, *, by_slime: bool = False) -> DatasetPl
             max_new_tokens=dataset.max_response_len,
             stop=tuple(dataset.stop or ()),
         ),
-        by_slime=by_slime,
+        timeout_s=getattr(dataset, "eval_task_timeout", None),
+        extras=extras.given(),
     )
 
 

@@ -1,8 +1,8 @@
-"""Eval sets as files of plain prompts, made by slime's own reader.
+"""A record of the rows that slime's own eval function asks for, made by slime's own reader.
 
 slime's Dataset reads .jsonl and .parquet, takes slices, applies the chat template and drops prompts
-that are too long; what it makes of a file is written down row by row, so live eval asks exactly what
-slime would. Runs where the eval engines are.
+that are too long; what it makes of a file is written down row by row, so that the samples of the
+function's answers have rows. Runs where the eval engines are.
 """
 
 from __future__ import annotations
@@ -10,41 +10,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from live_eval.errors import ConfigError, DatasetError
+from live_eval.errors import DatasetError
 
 if TYPE_CHECKING:
     from slime_patch.datasets import DatasetPlan
 
 
-class Tokenizer(Protocol):
-    """What is asked of a Hugging Face tokenizer."""
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text."""
-        ...
-
-
-def prepare(
-    plan: DatasetPlan, target: Path, *, tokenizer: Tokenizer, dataset_class: Callable[..., Any]
-) -> int:
-    """Write the dataset's rows to `target`; their number. DatasetError or ConfigError if it cannot be."""
+def prepare(plan: DatasetPlan, target: Path, *, tokenizer: Any, dataset_class: Callable[..., Any]) -> int:
+    """Write the dataset's rows to `target`; their number. DatasetError if it cannot be."""
     samples = _read(plan, tokenizer, dataset_class)
     if not samples:
         raise DatasetError(
             f"dataset {plan.name!r}: nothing is left of {plan.path}; look at the slice in its path and at "
             "--eval-max-prompt-len"
         )
-    if not plan.by_slime:  # slime's own function tokenizes, and knows chats and images
-        _check_prompts(plan, samples)
-        _check_tokens(plan, samples[0].prompt, tokenizer)
     rows = (_row(number, sample, plan) for number, sample in enumerate(samples))
     target.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
     return len(samples)
 
 
-def _read(plan: DatasetPlan, tokenizer: Tokenizer, dataset_class: Callable[..., Any]) -> list[Any]:
+def _read(plan: DatasetPlan, tokenizer: Any, dataset_class: Callable[..., Any]) -> list[Any]:
     try:
         dataset = dataset_class(
             plan.path,
@@ -68,25 +55,6 @@ def _read(plan: DatasetPlan, tokenizer: Tokenizer, dataset_class: Callable[..., 
     return list(dataset.samples)
 
 
-def _check_prompts(plan: DatasetPlan, samples: list[Any]) -> None:
-    for number, sample in enumerate(samples):
-        if not isinstance(sample.prompt, str):
-            raise DatasetError(
-                f"dataset {plan.name!r}, row {number}: the prompt is a {type(sample.prompt).__name__}; "
-                "chats need --apply-chat-template"
-            )
-
-
-def _check_tokens(plan: DatasetPlan, prompt: str, tokenizer: Tokenizer) -> None:
-    """slime sends a prompt's tokens without special ones; the engine gets text and would add them."""
-    if tokenizer.encode(prompt) != tokenizer.encode(prompt, add_special_tokens=False):
-        raise ConfigError(
-            f"dataset {plan.name!r}: this model's tokenizer adds special tokens to a text, so the engine "
-            "would "
-            "see other prompts than slime sends; use --eval-mode inline for this model"
-        )
-
-
 def _row(number: int, sample: Any, plan: DatasetPlan) -> str:
     metadata = {**(sample.metadata or {}), **plan.metadata_overrides}
     prompt = sample.prompt if isinstance(sample.prompt, str) else json.dumps(sample.prompt, default=str)
@@ -101,7 +69,7 @@ def _plain(value: Any) -> Any:
     raise DatasetError(f"a row holds a {type(value).__name__}, which is no JSON value")
 
 
-def load_tools(checkpoint: Path) -> tuple[Tokenizer, Callable[..., Any]]:
+def load_tools(checkpoint: Path) -> tuple[Any, Callable[..., Any]]:
     """The model's tokenizer and slime's Dataset."""
     from slime.utils.data import Dataset  # pyright: ignore[reportMissingImports]
     from slime.utils.processing_utils import load_tokenizer  # pyright: ignore[reportMissingImports]

@@ -33,24 +33,20 @@ async def reward(sample: RewardSample) -> float | dict[str, float]:
     from slime.utils.types import Sample  # pyright: ignore[reportMissingImports]
 
     args, datasets = _arguments()
-    rules = datasets.get(sample.dataset, {})
-    metadata = dict(sample.fields.get("metadata") or {})
-    if rules.get("rm_type"):
-        metadata["rm_type"] = rules["rm_type"]
     slime_sample = Sample(
         index=sample.sample,
         prompt=sample.prompt,
         response=sample.response,
         response_length=sample.num_tokens,
         label=sample.label,
-        metadata=metadata,
+        metadata=dict(sample.metadata),  # with the dataset's rule and overrides, as slime injects them
     )
-    slime_sample.custom_rm_path = rules.get("custom_rm_path")
+    slime_sample.custom_rm_path = datasets.get(sample.dataset)
     return await async_rm(args, slime_sample)
 
 
 @functools.cache
-def _arguments() -> tuple[Namespace, dict[str, dict[str, Any]]]:
+def _arguments() -> tuple[Namespace, dict[str, str | None]]:
     path = os.environ.get(ARGUMENTS_ENV)
     if path is None:
         raise ConfigError(f"{ARGUMENTS_ENV} is not set: rewards of slime are for evals of a slime job")
@@ -64,9 +60,9 @@ def simple_arguments(args: Namespace) -> dict[str, Any]:
 
 
 def write_arguments(path: Path, arguments: dict[str, Any], plans: Iterable[DatasetPlan]) -> None:
-    """Leave slime's arguments and the datasets' rules for the grading processes."""
-    rules = {plan.name: {"rm_type": plan.rm_type, "custom_rm_path": plan.custom_rm_path} for plan in plans}
-    path.write_text(json.dumps({"arguments": arguments, "datasets": rules}), encoding="utf-8")
+    """Leave slime's arguments and the datasets' reward functions for the grading processes."""
+    functions = {plan.name: plan.custom_rm_path for plan in plans}
+    path.write_text(json.dumps({"arguments": arguments, "datasets": functions}), encoding="utf-8")
     path.chmod(0o600)
 
 

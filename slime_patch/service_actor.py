@@ -18,6 +18,8 @@ from pathlib import Path
 import live_eval
 from live_eval.channel import socket_path
 from live_eval.errors import ConfigError
+from live_eval.evaluation.datasets import load_eval_sets
+from live_eval.evaluation.tokenizer import tokenizer_for
 from live_eval.results.reader import LedgerReader
 from live_eval.rundir import SERVICE_SOCKET, RunDir
 from live_eval.store import BaseCheckpoint
@@ -204,11 +206,19 @@ def _num_known(run_dir: RunDir) -> int:
 
 
 def _prepare(plan: ServicePlan, run_dir: RunDir, tools: Callable[[Path], tuple]) -> None:
-    tokenizer, dataset_class = tools(plan.settings.base)
-    for number, dataset in enumerate(plan.settings.datasets):
-        target = prepared_file(run_dir.data, number)
-        rows = prepare(dataset, target, tokenizer=tokenizer, dataset_class=dataset_class)
-        logger.info("dataset %s: %d rows in %s", dataset.name, rows, target)
+    own = [dataset.own for dataset in plan.settings.datasets if dataset.own is not None]
+    # The service reads them again; what is wrong with a file shall end the job now.
+    for eval_set in load_eval_sets(own, tokenizer=tokenizer_for(own, plan.settings.base)).values():
+        logger.info(
+            "dataset %s: %d rows, %d too long", eval_set.name, len(eval_set.rows), eval_set.num_dropped
+        )
+    by_slime = [(number, each) for number, each in enumerate(plan.settings.datasets) if each.by_slime]
+    if by_slime:
+        tokenizer, dataset_class = tools(plan.settings.base)
+        for number, dataset in by_slime:
+            target = prepared_file(run_dir.data, number)
+            rows = prepare(dataset, target, tokenizer=tokenizer, dataset_class=dataset_class)
+            logger.info("dataset %s: %d rows in %s", dataset.name, rows, target)
     write_arguments(_arguments_file(run_dir), plan.slime_arguments, plan.settings.datasets)
     if plan.slime_eval is not None:
         plan.slime_eval.write(_eval_file(run_dir))

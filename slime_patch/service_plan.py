@@ -61,20 +61,19 @@ def limits(settings: Settings) -> RunLimits:
 
 
 def service_config(plan: ServicePlan, *, run_id: str, model_bytes: int, data_dir: Path) -> ServiceConfig:
-    """The configuration of the service process; `data_dir` holds the prepared eval sets."""
+    """The configuration of the service process; `data_dir` holds what `prepare` made."""
     settings, engines = plan.settings, plan.settings.engines
     run_dir = RunDir(plan.run_dir)
-    names = tuple(dataset.name for dataset in settings.datasets)
+    datasets = tuple(
+        dataset.eval_set(prepared_file(data_dir, number)) for number, dataset in enumerate(settings.datasets)
+    )
     return ServiceConfig(
         run_id=run_id,
         run_dir=run_dir.root,
         base=settings.base,
-        datasets=tuple(
-            dataset.eval_set(prepared_file(data_dir, number))
-            for number, dataset in enumerate(settings.datasets)
-        ),
+        datasets=datasets,
         scheduler=SchedulerConfig(
-            datasets=names,
+            datasets=tuple(dataset.name for dataset in datasets),
             on_update=settings.on_update,
             interval=settings.interval,
             skip_first=settings.skip_first,

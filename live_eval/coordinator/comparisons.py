@@ -50,12 +50,15 @@ class Comparisons:
         previous = max(before, key=lambda done: done.version, default=None)
         # Of equal scores the first version is the best one.
         best = max(others.values(), key=lambda done: (done.score, -done.version), default=None)
-        kept = {version: detail.prompt_scores}
+        scores = detail.prompt_scores or self._read_scores(
+            version, detail.samples_path, detail.pass_threshold
+        )
+        kept = {version: scores} if scores else {}
         metrics: dict[str, float] = {}
         for name, other in (("vs_previous", previous), ("vs_best", best)):
-            known = None if other is None else self._scores(dataset, other, detail.pass_threshold)
-            if other is not None and known is not None:
-                found = compare(known, detail.prompt_scores)
+            known = None if other is None else self._scores(dataset, other, threshold)
+            if other is not None and known and scores:
+                found = compare(known, scores)
                 metrics |= comparison_metrics(name, found, version=other.version)
                 kept[other.version] = known
         self._known[dataset] = kept
@@ -78,10 +81,11 @@ class Comparisons:
 
     def _scores(self, dataset: str, done: _Done, pass_threshold: float) -> PromptScores | None:
         known = self._known.get(dataset, {}).get(done.version)
-        if known is not None:
-            return known
+        return known or self._read_scores(done.version, done.samples_path, pass_threshold)
+
+    def _read_scores(self, version: int, path: str, pass_threshold: float) -> PromptScores | None:
         try:
-            return prompt_scores(read_samples(Path(done.samples_path)), pass_threshold=pass_threshold)
+            return prompt_scores(read_samples(Path(path)), pass_threshold=pass_threshold)
         except (OSError, DatasetError) as error:
-            logger.warning("version %d is compared with nothing: %s", done.version, error)
+            logger.warning("version %d is compared with nothing: %s", version, error)
             return None

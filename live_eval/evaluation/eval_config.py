@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from live_eval.errors import ConfigError
+from live_eval.evaluation.eval_extras import extras_of
 from live_eval.evaluation.eval_options import with_defaults
-from live_eval.evaluation.eval_settings import read_eval_config, read_prompt_data
+from live_eval.evaluation.eval_settings import read_eval_config, read_prompt_data, read_yaml
 from live_eval.evaluation.sampling import SamplingParams
 from live_eval.evaluation.set_config import BOXED, EXACT_MATCH, REMOTE, EvalSetConfig, is_rule
 
@@ -71,10 +72,26 @@ def by_priority(configs: Sequence[EvalSetConfig]) -> tuple[EvalSetConfig, ...]:
     return tuple(sorted(configs, key=lambda config: -config.priority))
 
 
+def file_extras(path: Path | str | None, names: Sequence[str]) -> dict[str, Extras]:
+    """What the section `live_eval` of an eval file says of these datasets; nothing without a file."""
+    section = None if path is None else read_yaml(Path(path)).get("live_eval")
+    try:
+        return extras_of(section, names)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
 def eval_set(
-    settings: DatasetSettings, extras: Extras, options: Mapping[str, Any] | None = None
+    settings: DatasetSettings,
+    extras: Extras,
+    options: Mapping[str, Any] | None = None,
+    *,
+    reward: str | None = None,
 ) -> EvalSetConfig:
-    """One dataset's effective values as an eval set; ConfigError for what cannot be."""
+    """One dataset's effective values as an eval set; ConfigError for what cannot be.
+
+    `reward`: a function that knows slime's rules itself, in place of the built-in ones.
+    """
     filled = with_defaults(options)
     for name, reason in REFUSED.items():
         if (value := getattr(settings, name)) is not None:
@@ -99,7 +116,7 @@ def eval_set(
         timeout_s=settings.eval_task_timeout,
         early_stop_remaining=settings.eval_early_stop_remaining,
         early_stop_idle_s=settings.eval_early_stop_idle_timeout,
-        **_reward(settings, filled),
+        **_reward(settings, filled, reward),
     )
     return replace(config, **extras.given())
 
@@ -109,9 +126,11 @@ def _metadata(settings: DatasetSettings) -> dict[str, Any]:
     return {**rule, **settings.metadata_overrides}
 
 
-def _reward(settings: DatasetSettings, options: Mapping[str, Any]) -> dict[str, Any]:
+def _reward(settings: DatasetSettings, options: Mapping[str, Any], instead: str | None) -> dict[str, Any]:
     """slime's order: a function, the dataset's rule, a row's own, the general one; else exact match."""
     key = options["eval_reward_key"] or options["reward_key"]
+    if instead is not None:
+        return {"reward": instead, "reward_key": key}
     if settings.custom_rm_path is not None:
         return {"reward": settings.custom_rm_path, "reward_key": key}
     own = str(_metadata(settings).get("rm_type") or "").strip()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from live_eval.errors import ConfigError
-
-if TYPE_CHECKING:
-    from live_eval.evaluation.eval_settings import DatasetSettings
 
 
 class Extras(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +20,7 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     min_coverage: float | None = None
     pass_threshold: float | None = None
     id_key: str | msgspec.UnsetType | None = msgspec.UNSET
+    reward_key: str | None = None
     reward_mode: str | None = None
     reward_batch_size: int | None = None
     special_tokens: bool | None = None
@@ -40,9 +38,8 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return found if self.id_key is msgspec.UNSET else {**found, "id_key": self.id_key}
 
 
-def extras_of(section: Any, datasets: Iterable[DatasetSettings]) -> dict[str, Extras]:
+def extras_of(section: Any, names: Sequence[str]) -> dict[str, Extras]:
     """Each dataset's, its own over `defaults`; ConfigError for a name or a setting that nobody has."""
-    names = [dataset.name for dataset in datasets]
     section = {} if section is None else section
     if not isinstance(section, Mapping) or not set(section) <= {"defaults", "datasets"}:
         raise ConfigError("live_eval: give a mapping with `defaults` and `datasets`")

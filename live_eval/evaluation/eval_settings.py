@@ -100,7 +100,7 @@ class EvalFile:
 
 def read_eval_config(path: Path | str, options: Mapping[str, Any] | None = None) -> EvalFile:
     """Resolve a file; ConfigError says what in it cannot be. `options`: the command line's, by attribute."""
-    root = _read_yaml(Path(path))
+    root = read_yaml(Path(path))
     section = root.get("eval", root)
     if not isinstance(section, dict):
         raise ConfigError(f"{path}: `eval` is a {type(section).__name__}: give a mapping with `datasets`")
@@ -108,7 +108,9 @@ def read_eval_config(path: Path | str, options: Mapping[str, Any] | None = None)
         defaults = _mapping(section.get("defaults"), "eval.defaults")
         entries = _entries(section.get("datasets"))
         datasets = resolve(entries, defaults, options)
-        return EvalFile(datasets=datasets, extras=extras_of(root.get("live_eval"), datasets))
+        return EvalFile(
+            datasets=datasets, extras=extras_of(root.get("live_eval"), [each.name for each in datasets])
+        )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -120,7 +122,7 @@ def read_prompt_data(words: Sequence[str], options: Mapping[str, Any] | None = N
         raise ConfigError(f"--eval-prompt-data {' '.join(words)}: give pairs of a name and a path")
     entries = [{"name": name, "path": path} for name, path in zip(pairs[::2], pairs[1::2], strict=True)]
     datasets = resolve(entries, {}, options)
-    return EvalFile(datasets=datasets, extras=extras_of(None, datasets))
+    return EvalFile(datasets=datasets, extras=extras_of(None, [each.name for each in datasets]))
 
 
 def resolve(
@@ -182,7 +184,8 @@ def _mapping(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML or JSON file as slime reads it, references resolved; ConfigError if it is none."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError

@@ -63,9 +63,6 @@ def test_a_reward_function_needs_no_label(parse: Parse) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("stop_token_ids", [1]),
-        ("min_new_tokens", 2),
-        ("repetition_penalty", 1.1),
         ("multimodal_keys", {"image": "i"}),
         ("custom_generate_function_path", "a.b"),
         ("app_service", "http://x"),
@@ -116,3 +113,33 @@ def test_the_rollout_function_that_slime_falls_back_to_is_no_eval_function(parse
 def test_values_out_of_range_name_themselves(parse: Parse) -> None:
     with pytest.raises(ConfigError, match=r"top_p is 1\.5"):
         plan(parse, EvalDatasetConfig(name="a", path="a", top_p=1.5))
+
+
+def test_what_slime_samples_with_is_what_live_eval_samples_with(parse: Parse) -> None:
+    dataset = EvalDatasetConfig(
+        name="a", path="a", stop_token_ids=[7], min_new_tokens=2, repetition_penalty=1.1, rm_type="f1",
+        metadata_overrides={"level": 3},
+    )  # fmt: skip
+    found = plan(parse, dataset, sglang_enable_deterministic_inference=True, rollout_seed=42)
+    config = found.eval_set(Path("x"))
+    sampling = config.sampling
+    assert (sampling.stop_token_ids, sampling.min_new_tokens, sampling.repetition_penalty) == ((7,), 2, 1.1)
+    assert (sampling.first_seed, config.special_tokens) == (42, False)
+    assert config.metadata_overrides == {"rm_type": "f1", "level": 3}
+
+
+def test_the_files_own_section_reaches_either_runner(parse: Parse, tmp_path: Path) -> None:
+    file = tmp_path / "eval.yaml"
+    file.write_text(
+        "eval: {datasets: [{name: a, path: a}]}\n"
+        "live_eval: {datasets: {a: {eval_every: 3, priority: 2, timeout_s: 9, concurrency: 4}}}\n"
+    )
+    dataset = EvalDatasetConfig(name="a", path="a")
+    args, _ = parse("", eval_datasets=[dataset], eval_config=str(file))
+    for by_slime in (False, True):
+        config = plan_datasets(args, by_slime=by_slime)[0].eval_set(Path("x"))
+        assert (config.eval_every, config.priority, config.timeout_s) == (3, 2, 9.0)
+        assert config.concurrency == (None if by_slime else 4)
+    file.write_text("live_eval: {datasets: {b: {priority: 1}}}\n")
+    with pytest.raises(ConfigError, match=r"eval\.yaml: live_eval\.datasets: b is no dataset"):
+        plan_datasets(args)

@@ -1,4 +1,4 @@
-"""Eval sets as slime's reader makes them, and what it cannot make."""
+"""The record of rows for slime's own eval function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fakes.slime_standins import ByteTokenizer, Dataset
 
-from live_eval.errors import ConfigError, DatasetError
+from live_eval.errors import DatasetError
 from live_eval.evaluation.datasets import EvalSet
 from slime_patch.datasets import DatasetPlan
 from slime_patch.prepare import prepare
@@ -28,9 +28,9 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def prepared(plan: DatasetPlan, tmp_path: Path, *, bos: bool = False) -> EvalSet:
+def prepared(plan: DatasetPlan, tmp_path: Path) -> EvalSet:
     target = tmp_path / "eval-0.jsonl"
-    number = prepare(plan, target, tokenizer=ByteTokenizer(bos=bos), dataset_class=Dataset)
+    number = prepare(plan, target, tokenizer=ByteTokenizer(), dataset_class=Dataset)
     eval_set = EvalSet.load(replace(plan, rm_type="math").eval_set(target))
     assert len(eval_set.rows) == number
     return eval_set
@@ -56,18 +56,8 @@ def test_nothing_left_is_an_error(tmp_path: Path) -> None:
         prepared(replace(PLAN, max_prompt_tokens=1), tmp_path)
 
 
-def test_a_chat_without_a_template_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="chats need --apply-chat-template"):
-        prepared(replace(PLAN, path="chat.jsonl"), tmp_path)
-
-
 def test_a_missing_field_or_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="no field 'question'; see --eval-input-key"):
         prepared(replace(PLAN, input_key="question"), tmp_path)
     with pytest.raises(DatasetError, match="does not exist"):
         prepared(replace(PLAN, path="gone.jsonl"), tmp_path)
-
-
-def test_a_tokenizer_that_adds_tokens_to_a_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="adds special tokens"):
-        prepared(PLAN, tmp_path, bos=True)

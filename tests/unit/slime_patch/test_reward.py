@@ -52,7 +52,7 @@ def slime(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def sample(dataset: str) -> RewardSample:
     return RewardSample(
         dataset=dataset, row_id="3", sample=1, prompt="p", response="r", label="l", num_tokens=2,
-        fields={"prompt": "p", "metadata": {"level": 5}},
+        metadata={"level": 5, "rm_type": "f1"},
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ async def test_a_sample_goes_through_slimes_rule(tmp_path: Path, monkeypatch: py
     args = Namespace(
         rm_type="math", rm_url="http://m", tensor=object(), wandb_key="secret", layers=[1, {"a": None}]
     )
-    plans = [plan("a", rm_type="f1"), plan("b", custom_rm_path="my.rm")]
+    plans = [plan("a"), plan("b", custom_rm_path="my.rm")]
     file = tmp_path / "arguments.json"
     reward.write_arguments(file, reward.simple_arguments(args), plans)
     monkeypatch.setenv(reward.ARGUMENTS_ENV, str(file))

@@ -44,12 +44,11 @@ def test_policy_interval_and_bounds_are_the_users(parse: Parse) -> None:
     assert (scheduler.job_timeout_s, found.limits.timeout_s) == (7.0, 7.0)
 
 
-def test_datasets_are_the_prepared_files_whatever_their_names(parse: Parse) -> None:
-    found = config(parse)
-    assert [(each.name, each.path.name) for each in found.datasets] == [
-        ("toy", "eval-0.jsonl"),
-        ("we/ird", "eval-1.jsonl"),
-    ]
+def test_datasets_are_slimes_files_or_what_was_prepared_for_slimes_function(parse: Parse) -> None:
+    found = [(each.name, each.path.name) for each in config(parse).datasets]
+    assert found == [("toy", "toy.jsonl"), ("we/ird", "x.jsonl")]
+    found = [(each.name, each.path.name) for each in config(parse, "--eval-runner slime").datasets]
+    assert found == [("toy", "eval-0.jsonl"), ("we/ird", "eval-1.jsonl")]
 
 
 def test_the_store_is_as_large_as_the_model_asks_for_unless_told(parse: Parse) -> None:
