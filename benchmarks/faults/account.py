@@ -45,8 +45,10 @@ class SyncEntry:
 class Account:
     """Of one run."""
 
-    def __init__(self, desk: Desk, tally: Tally) -> None:
+    def __init__(self, desk: Desk, tally: Tally, *, tells: bool) -> None:
+        """`tells`: the trainer is told what became of each of its syncs."""
         self.tally = tally
+        self._tells = tells
         self.catalogue = CatalogueView(desk.store / "catalogue.sqlite")
         self.untold: list[SyncEntry] = []
         """Ended, and the trainer does not know yet; it does when it has had another sync."""
@@ -133,7 +135,7 @@ class Account:
             if not record.reason or unfaulted:
                 self._trouble(sync, f"discarded: {record.reason} {record.detail}")
         said = "sealed" if record.sealed else "discarded"
-        if sync.told is None and not sync.died:
+        if sync.told is None and not sync.died and self._tells:
             self.untold.append(sync)
         elif sync.told is not None and sync.told[0] != said:
             self._trouble(sync, f"{said}, and the trainer was told {sync.told}")

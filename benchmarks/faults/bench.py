@@ -96,7 +96,7 @@ class Bench:
         self._crew.repair()
         if pid_of(self._desk, "receiver") is None:
             raise RuntimeError("the receiver is not the bench's own: it has no probes")
-        self._account = Account(self._desk, tally)
+        self._account = Account(self._desk, tally, tells=self._crew.site.tells)
         number = settings.first
         while tally.syncs < settings.num_syncs and time.monotonic() - began < settings.seconds:
             self._round(number, plan.fault(settings.seed, settings.transport, number, settings.only))
@@ -142,6 +142,7 @@ class Bench:
             self._wait_for_action(now)
         self._crew.repair()
         self._ask([sync for sync in now.syncs if sync.told is None and not sync.died])
+        self._settle()
         for sync in now.syncs:
             account.count(sync, sprung=sprung)
             account.close_entry(sync)
@@ -154,6 +155,7 @@ class Bench:
             for _ in range(2):  # what a trainer sees of a receiver that does not come back
                 self._sync(now)
         self._ask(now.syncs)
+        self._settle()
 
     def _arm(self, account: Account, fault: Fault) -> None:
         if fault.trap is not None:
@@ -249,6 +251,15 @@ class Bench:
                 pass  # in a moment
             case _:
                 state.handled = True
+
+    def _settle(self) -> None:
+        """Wait for what is on its way, as long as there is somebody to take it."""
+        deadline = time.monotonic() + ASK_S
+        while not self._crew.site.is_settled() and time.monotonic() < deadline:
+            self._attend()
+            if not alive(pid_of(self._desk, "receiver")):
+                return
+            time.sleep(LOOK_S)
 
     def _wait_for_action(self, now: _Round) -> None:
         """A process that has taken its trap may need a moment to act on it."""

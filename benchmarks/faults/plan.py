@@ -11,6 +11,8 @@ from benchmarks.faults.traps import AFTER, BEFORE, Trap
 
 RECEIVER_STEPS = ("begin", "bucket", "filled", "source_done", "commit", "seal", "rename", "record", "answer")
 TRAINER_STEPS = ("begin", "bucket", "source_done", "commit", "answer")
+MAIL_STEPS = ("begin", "bucket", "commit")
+"""A draft is made, files are written, the draft is posted."""
 STORE_STEPS = ("begin", "bucket", "seal", "rename")
 """Where the disk may say no."""
 SWAPPABLE = (1, 2)
@@ -48,6 +50,7 @@ OUTSIDE = (
 """Faults that no transport may let reach the trainer: they are not in a sync that is in flight."""
 Maker = Callable[[random.Random], Fault]
 NONE = Fault(kind="none")
+NEVER: tuple[int, Maker] = (0, lambda _: NONE)
 
 
 def _in_receiver(action: str, steps: tuple[str, ...], seconds: float = 0.0) -> Maker:
@@ -133,7 +136,7 @@ COMMON: dict[str, tuple[int, Maker]] = {
     "repeat": (2, _in_bucket("repeat")),
     "reorder": (2, _in_bucket("reorder")),
     "drop": (2, _in_bucket("drop")),
-    "lie": (5, _in_trainer("lie", ("begin", "bucket", "source_done", "commit"))),
+    "trainer lie": (5, _in_trainer("lie", ("begin", "bucket", "source_done", "commit"))),
     "budget full": (2, _by_bench("budget full")),
     "disk full": (2, _by_bench("disk full")),
     "trainer restarts": (2, _by_bench("trainer restarts")),
@@ -151,6 +154,17 @@ OWN: dict[str, dict[str, tuple[int, Maker]]] = {
         "delayed": (2, _in_payload("late", SLOW_S)),
     },
     "nccl": {},
+    "disk": {
+        "trainer kill": (4, _in_trainer("kill", MAIL_STEPS)),
+        "trainer stop": (5, _in_trainer("stop", MAIL_STEPS, PAUSE_S)),
+        "trainer freeze": (2, _in_trainer("freeze", MAIL_STEPS)),
+        "trainer slow": (5, _in_trainer("slow", MAIL_STEPS, SLOW_S)),
+        "trainer lie": (4, _in_trainer("lie", ("source_done",))),
+        "lost": (2, _in_payload("lost")),
+        "late": NEVER,
+        "trainer close": NEVER,
+        "reorder": NEVER,
+    },
 }
 """Transport -> what can befall it alone."""
 
@@ -163,6 +177,8 @@ def kinds(transport: str) -> dict[str, tuple[int, Maker]]:
 def fault(seed: int, transport: str, number: int, only: tuple[str, ...] = ()) -> Fault:
     """The fault of a sync; `only` keeps the kinds of these names."""
     rng = random.Random(f"{seed}/{transport}/{number}")
-    table = {name: entry for name, entry in kinds(transport).items() if not only or name in only}
+    table = {
+        name: entry for name, entry in kinds(transport).items() if entry[0] and (not only or name in only)
+    }
     name = rng.choices(list(table), [weight for weight, _ in table.values()])[0]
     return table[name][1](rng)

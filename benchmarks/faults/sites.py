@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.faults.processes import alive, kill, pid_of
-from benchmarks.faults.workers import Desk, FaultyRayReceiver, run_facade
+from benchmarks.faults.workers import Desk, FaultyRayReceiver, run_facade, run_mail_reader
 from live_eval.channel import BlockingClient
 from live_eval.errors import TransportError
+from live_eval.mailbox import Mailbox
 from live_eval.subscriber.facade_config import FacadeConfig
+from live_eval.subscriber.ray_receiver import RayReceiverConfig
 from protocol.messages import GroupStatusRequest
 
 if TYPE_CHECKING:
@@ -40,10 +42,16 @@ class Site(Protocol):
 
     deadline_s: float
     """The trainer's: how long a sync may wait for a slot."""
+    tells: bool
+    """Whether a trainer is told what became of each of its syncs."""
     where: dict[str, Any]
 
     def ensure(self) -> None:
         """Return when the receiver answers; start it if nothing else does."""
+
+    def is_settled(self) -> bool:
+        """Whether nothing is on its way to the receiver that its trainer does not know of."""
+        ...
 
     def close(self) -> None:
         """End everything."""
@@ -53,6 +61,7 @@ class NcclSite:
     """A facade process, forked ready; this bench is what starts it again."""
 
     deadline_s = 0.0
+    tells = True
 
     def __init__(
         self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
@@ -94,6 +103,57 @@ class NcclSite:
                         raise
                     time.sleep(0.01)
 
+    def is_settled(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+
+class DiskSite:
+    """A process that reads a mailbox; this bench is what starts it again."""
+
+    deadline_s = 0.3
+    tells = False
+
+    def __init__(
+        self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
+    ) -> None:
+        self._desk = desk
+        self._context = context
+        self._process: BaseProcess | None = None
+        self._mail = desk.root / "mail"
+        Mailbox(self._mail).make("bench")
+        self._config = RayReceiverConfig(
+            store=desk.store,
+            base=desk.base,
+            service_socket=service_socket,
+            deadline_s=RECEIVER_DEADLINE_S,
+            mail_dir=self._mail,
+            **store,
+        )
+        self.where: dict[str, Any] = {"mail_dir": str(self._mail), "sync_timeout_s": 3.0}
+
+    def ensure(self) -> None:
+        deadline = time.monotonic() + START_S
+        # By the kernel's word: a process that has just died still counts as alive for multiprocessing.
+        while not self._process or not alive(self._process.pid) or not self._is_ready(self._process):
+            if self._process is None or not alive(self._process.pid):
+                arguments = (self._desk, self._config)
+                self._process = self._context.Process(target=run_mail_reader, args=arguments, daemon=True)
+                self._process.start()
+            if time.monotonic() > deadline:
+                raise TransportError("the reader of the mailbox does not start")
+            time.sleep(0.01)
+
+    def _is_ready(self, process: BaseProcess) -> bool:
+        return pid_of(self._desk, "ready") == process.pid
+
+    def is_settled(self) -> bool:
+        return not any(self._mail.glob("life*-pp_0"))
+
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -104,6 +164,7 @@ class RaySite:
     """A receiver actor in a Ray of the bench's own; Ray starts it again."""
 
     deadline_s = 0.3
+    tells = True
 
     def __init__(
         self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
@@ -163,6 +224,9 @@ class RaySite:
                     raise
                 time.sleep(0.05)
 
+    def is_settled(self) -> bool:
+        return True
+
     def close(self) -> None:
         self._ray.kill(self._actor, no_restart=True)
         pid = pid_of(self._desk, "receiver")
@@ -172,5 +236,5 @@ class RaySite:
         shutil.rmtree(self._temp_dir, ignore_errors=True)
 
 
-SITES: dict[str, Any] = {"nccl": NcclSite, "ray": RaySite}
+SITES: dict[str, Any] = {"disk": DiskSite, "nccl": NcclSite, "ray": RaySite}
 """Transport -> its site's class."""

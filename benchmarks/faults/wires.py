@@ -14,11 +14,13 @@ import msgspec
 import numpy as np
 
 from benchmarks.faults.damage import damaged_bytes, lying
+from benchmarks.faults.mail_wire import disk_publisher
 from benchmarks.faults.model import BUCKETS, Origin, incarnation_id
 from benchmarks.faults.traps import AFTER, BEFORE, Trap, TrapFile
 from live_eval.errors import TransportError
 from live_eval.publisher.collective import CollectiveConfig, CollectivePublisher
 from live_eval.publisher.engines import FacadeEngine
+from live_eval.publisher.mail import MailSender
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 from protocol.messages import BucketHeader, Message, ReceiveBucket, SourceDone, SyncBegin, SyncCommit
@@ -250,6 +252,7 @@ def nccl_publisher(traps: TrapFile, settings: TrainerSettings) -> Publisher:
 
 
 PUBLISHERS: dict[str, Callable[[TrapFile, TrainerSettings], Publisher]] = {
+    "disk": disk_publisher,
     "ray": ray_publisher,
     "nccl": nccl_publisher,
 }
@@ -257,6 +260,9 @@ PUBLISHERS: dict[str, Callable[[TrapFile, TrainerSettings], Publisher]] = {
 
 
 def is_idle(publisher: Publisher) -> bool:
-    """Whether no outcome comes before the next sync."""
-    sealing = getattr(publisher, "_sealing", None)
-    return isinstance(publisher, CollectivePublisher) and (sealing is None or sealing.done())
+    """Whether no outcome comes before the next sync; over disk: whether all is posted."""
+    if isinstance(publisher, CollectivePublisher):
+        return publisher._sealing is None or publisher._sealing.done()
+    if isinstance(publisher, RayRefPublisher) and isinstance(publisher._sender, MailSender):
+        return not publisher._sender._queue and len(publisher._pool._free) == publisher._config.num_slots
+    return False
