@@ -50,9 +50,8 @@ class Comparisons:
         previous = max(before, key=lambda done: done.version, default=None)
         # Of equal scores the first version is the best one.
         best = max(others.values(), key=lambda done: (done.score, -done.version), default=None)
-        scores = detail.prompt_scores or self._read_scores(
-            version, detail.samples_path, detail.pass_threshold
-        )
+        threshold = detail.pass_threshold
+        scores = detail.prompt_scores or self._read_scores(version, detail.samples_path, threshold)
         kept = {version: scores} if scores else {}
         metrics: dict[str, float] = {}
         for name, other in (("vs_previous", previous), ("vs_best", best)):
