@@ -16,7 +16,7 @@ DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(S
 	$(if $(INTERVAL),--eval-interval $(INTERVAL)) $(if $(SAMPLES),--n-samples-per-eval-prompt $(SAMPLES)) \
 	$(if $(CHECKPOINTS),--eval-checkpoint $(CHECKPOINTS)) $(if $(ENGINES),--engines $(ENGINES)) $(ARGS)
 
-.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench bench-kills clean distclean
+.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench bench-faults bench-kills clean distclean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ demo: setup ## train a small model on the CPU and see each version evaluated by 
 	.venv/bin/live-eval demo --out $(OUT) $(DEMO_OPTIONS)
 
 test: setup ## unit tests, the page in Chromium where there is one, integration tests (some start the real engine)
-	$(PYTHON_BIN) -m pytest tests/unit tests/page tests/integration $(ARGS)
+	$(PYTHON_BIN) -m pytest tests/unit tests/page tests/integration tests/faults $(ARGS)
 
 test-py312: ## the unit tests that need no torch, on Python 3.12 in a thin .venv-312
 	@scripts/setup.sh --py312
@@ -56,6 +56,9 @@ fmt: setup ## let ruff fix and format
 
 bench: setup ## what a sync costs the trainer, as ratios (see benchmarks/)
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
+
+bench-faults: setup ## break 2,000 syncs in every known way and check what is sealed (TRANSPORT=disk|nccl|ray SEED SYNCS)
+	$(PYTHON_BIN) -m benchmarks.faults --transport $(or $(TRANSPORT),disk) --syncs $(or $(SYNCS),2000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench-kills: setup ## kill -9 of the service at every write of whole jobs, each checked at its end (KILLS=200, 15 minutes)
 	LIVE_EVAL_KILLS=$(or $(KILLS),200) $(PYTHON_BIN) -m pytest -s tests/integration/test_job_kill_points.py $(ARGS)

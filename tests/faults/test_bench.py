@@ -1,4 +1,4 @@
-"""Fifty random faults a transport, and a bench that notices when a guard is off."""
+"""Fifty random faults a transport, damaged messages, and a bench that notices when a guard is off."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ import pytest
 REPO = Path(__file__).parents[2]
 SEED = 7
 NUM_SYNCS = 50
+MAX_NOT_SPRUNG = 10
+"""Faults whose step the sync never came to; more would mean that probes are missing."""
+NUM_MESSAGES = 3000
 LIMIT_S = 240.0
 
 
@@ -34,7 +37,7 @@ def bench(*arguments: object, out: Path) -> tuple[int, Any, str]:
     return process.returncode, json.loads(out.read_text()) if out.exists() else None, printed
 
 
-@pytest.mark.parametrize("transport", ["nccl", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("transport", ["disk", "nccl", pytest.param("ray", marks=pytest.mark.ray)])
 def test_nothing_torn_mixed_or_mislabelled_is_sealed(tmp_path: Path, transport: str) -> None:
     status, figures, printed = bench(
         "benchmarks.faults",
@@ -52,8 +55,19 @@ def test_nothing_torn_mixed_or_mislabelled_is_sealed(tmp_path: Path, transport: 
     assert value["share sealed"] >= 0.3
     zeros = ("torn", "mixed", "mislabelled", "unfaulted not sealed", "troubles")
     assert {name: value[name] for name in zeros} == dict.fromkeys(zeros, 0)
+    assert value["faults whose step never came"] <= MAX_NOT_SPRUNG
     if transport != "nccl":
         assert value["exceptions in the trainer"] == 0
+
+
+def test_damaged_messages_are_answered_and_cost_nothing(tmp_path: Path) -> None:
+    status, figures, printed = bench(
+        "benchmarks.faults.malformed", "--messages", NUM_MESSAGES, out=tmp_path / "out.json"
+    )
+    assert status == 0, printed
+    value = {row["figure"].partition(": ")[2]: row["value"] for row in figures}
+    assert value["messages"] == NUM_MESSAGES
+    assert value["share that passes framing"] >= 0.5
 
 
 def test_each_guard_that_is_switched_off_is_missed(tmp_path: Path) -> None:
