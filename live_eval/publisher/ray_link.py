@@ -1,13 +1,14 @@
 """Messages and payloads to a RayReceiver actor, as answers with deadlines.
 
-The only file of the publisher that speaks to Ray. Invariant: whatever Ray raises comes out as
-a LinkError that says what becomes of the sync, and no call here waits without a deadline
-except `put`, which a full object store may hold up (in the sender's thread, so that a sync
-costs its slot and not the trainer).
+The only file of the publisher that speaks to Ray. Invariant: whatever Ray raises comes out as a
+LinkError that says what becomes of the sync, and no call here waits without a deadline. A `put`
+that a full object store holds up goes on in a thread of its own; what comes of it is handed to
+nobody.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from live_eval.publisher.sender import LinkError
@@ -22,28 +23,51 @@ if TYPE_CHECKING:
 
     from protocol.messages import Message
 
+PUT_TIMEOUT_S = 60.0
+"""Longest wait for the object store to take one payload."""
+
 
 class RayLink:
     """The way to one receiver actor (see live_eval.subscriber.ray_receiver)."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, *, put_timeout_s: float = PUT_TIMEOUT_S) -> None:
         import ray
         import ray.exceptions
 
         self._ray = ray
         self._errors = ray.exceptions
         self._actor = actor
+        self._put_timeout_s = put_timeout_s
+        self._putting: threading.Thread | None = None
 
     def put(self, payload: np.ndarray) -> ObjectRef:
         """Copy the bytes into the object store."""
         self._check_connected()
-        try:
-            return self._ray.put(payload)
-        except self._errors.RayError as error:
+        if self._putting is not None and self._putting.is_alive():
+            raise LinkError(
+                DiscardReason.PUBLISHER_DEADLINE, "the object store still holds an earlier put up"
+            )
+        refs: list[ObjectRef] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                refs.append(self._ray.put(payload))
+            except self._errors.RayError as error:
+                errors.append(error)
+
+        self._putting = threading.Thread(target=work, name="live-eval-put", daemon=True)
+        self._putting.start()
+        self._putting.join(self._put_timeout_s)
+        if refs:
+            return refs.pop()
+        if errors:
             raise LinkError(
                 DiscardReason.PUBLISHER_ABORTED,
-                f"the object store does not take {payload.nbytes} bytes: {error}",
-            ) from error
+                f"the object store does not take {payload.nbytes} bytes: {errors[0]}",
+            ) from errors[0]
+        detail = f"the object store took no {payload.nbytes} bytes within {self._put_timeout_s:g} s"
+        raise LinkError(DiscardReason.PUBLISHER_DEADLINE, detail)
 
     def start(self, message: Message, payload: Any = None) -> ObjectRef:
         """Call the actor. The payload is in a list: for a bare ref Ray would wait without a deadline."""

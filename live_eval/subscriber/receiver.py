@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 64
 """Ended syncs whose outcome is kept for late questions."""
+SEAL_WAIT_S = 120.0
+"""Longest wait of a question for a seal that is under way."""
 TICK_S = 0.5
 """How often a deadline is looked at."""
 
@@ -308,7 +310,8 @@ class Receiver:
             if sync.outcome is None:
                 verdict = sync.session.on_fault(reason, detail)
                 if verdict.reason is None:
-                    self._changed.wait_for(lambda: sync.outcome is not None)
+                    if not self._changed.wait_for(lambda: sync.outcome is not None, timeout=SEAL_WAIT_S):
+                        raise TransportError(f"the sync is being sealed for over {SEAL_WAIT_S:g} s")
                 else:
                     reason, detail = verdict.reason, verdict.detail
                     if sync.staged is not None:
