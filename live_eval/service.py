@@ -65,6 +65,7 @@ from protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from live_eval.evaluation.datasets import EvalSet
     from live_eval.evaluation.rewards import Grader
     from live_eval.evaluation.run import Runs
     from live_eval.http.api import HttpApi
@@ -158,13 +159,9 @@ class Service:
     async def _build(self, stack: AsyncExitStack) -> Coordinator:
         config, run_dir = self._config, self._run_dir
         run_dir.make()
-        tokenizer = tokenizer_for(config.datasets, config.base)
-        eval_sets = load_eval_sets(config.datasets, tokenizer=tokenizer)
         ledger = Ledger.open(run_dir.ledger, run_id=config.run_id)
         stack.callback(ledger.close)
-        for name, eval_set in eval_sets.items():
-            ledger.note_dataset(name, eval_set.description(), now=time.time())
-        # Before the engines: whoever starts the service may ask how far it is.
+        # Before all that takes time: whoever starts the service may ask how far it is.
         await stack.enter_async_context(
             ChannelServer(socket_path(run_dir.root, SERVICE_SOCKET), self._handle)
         )
@@ -175,6 +172,9 @@ class Service:
         )
         if config.http is not None:
             self._http = await self._start_http(stack)
+        eval_sets = await asyncio.to_thread(self._load_eval_sets)
+        for name, eval_set in eval_sets.items():
+            ledger.note_dataset(name, eval_set.description(), now=time.time())
         graders = await self._graders(stack)
         if self._runs is not None:
             await stack.enter_async_context(self._runs)
@@ -209,6 +209,11 @@ class Service:
             records=records,
             evaluator=evaluator,
         )
+
+    def _load_eval_sets(self) -> dict[str, EvalSet]:
+        """Blocks: a tokenizer takes seconds, as does a large file."""
+        tokenizer = tokenizer_for(self._config.datasets, self._config.base)
+        return load_eval_sets(self._config.datasets, tokenizer=tokenizer)
 
     async def _graders(self, stack: AsyncExitStack) -> dict[str, Grader]:
         config = self._config

@@ -36,13 +36,12 @@ def evaluate(args: argparse.Namespace) -> int:
         check_complete(path)
     run_dir = RunDir(args.out or (RUNS / time.strftime("eval-%Y%m%d-%H%M%S")).absolute())
     config = service_config(args, run_dir=run_dir.root, base=checkpoints[0])
-    run_dir.make()
-    config.save(run_dir.config)
     log_to(run_dir.logs / "service.log")
     view = DemoView(Console(stderr=True))
     names = tuple(dataset.name for dataset in config.datasets)
 
     def begin(coordinator: Coordinator) -> None:
+        config.save(run_dir.config)  # now that the directory is this process's own
         with LedgerReader.open_readonly(run_dir.ledger) as ledger:
             for path in checkpoints:
                 submit_new(coordinator, names, ledger, path)

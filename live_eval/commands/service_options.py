@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from live_eval.commands.arguments import absolute_path, positive_int
 from live_eval.evaluation.eval_options import add_eval_options
@@ -122,15 +122,25 @@ def add_out(parser: argparse.ArgumentParser, text: str, *, required: bool) -> No
     parser.add_argument("--out", type=absolute_path, required=required, metavar="DIR", help=text)
 
 
-def log_to(file: Path) -> Any:
-    """Let everything be logged to a file instead of the terminal."""
+def log_to(file: Path, *, tell_warnings: bool = False) -> None:
+    """Let everything be logged to a file instead of the terminal, which gets warnings where asked for."""
     import logging
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(file, encoding="utf-8")
-    logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(message)s", handlers=[handler])
+    from live_eval.errors import ConfigError
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handlers: list[logging.Handler] = [logging.FileHandler(file, encoding="utf-8")]
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}; give another --out") from error
+    handlers[0].setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    if tell_warnings:
+        terminal = logging.StreamHandler()
+        terminal.setLevel(logging.WARNING)
+        terminal.setFormatter(logging.Formatter("%(message)s"))
+        handlers.append(terminal)
+    logging.basicConfig(level="INFO", handlers=handlers)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    return handler
 
 
 def read_token(file: Path | None) -> str | None:

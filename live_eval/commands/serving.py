@@ -45,13 +45,11 @@ def serve(args: argparse.Namespace) -> int:
     config = service_config(
         args, run_dir=run_dir.root, base=base, http=http, watch=tuple(args.eval_checkpoint_watch)
     )
-    run_dir.make()
-    config.save(run_dir.config)
-    log_to(run_dir.logs / "service.log")
+    log_to(run_dir.logs / "service.log", tell_warnings=True)
     service = Service(
         config,
-        on_serving=lambda coordinator: _begin(coordinator, run_dir, args.eval_checkpoint),
-        on_event=_tell,
+        on_serving=lambda coordinator: _begin(coordinator, config, args.eval_checkpoint),
+        on_event=_Teller(),
     )
     _say(f"starting; the log is {run_dir.logs / 'service.log'}")
     return run_service(service)
@@ -97,10 +95,10 @@ def submit_new(
     return list(coordinator.submit_checkpoint(str(path), left)) if left else []
 
 
-def _begin(coordinator: Coordinator, run_dir: RunDir, checkpoints: list[Path]) -> None:
-    url = run_dir.http_url.read_text(encoding="utf-8").strip()
-    _say(f"serving at {url}")
-    config = ServiceConfig.load(run_dir.config)
+def _begin(coordinator: Coordinator, config: ServiceConfig, checkpoints: list[Path]) -> None:
+    run_dir = RunDir(config.run_dir)
+    config.save(run_dir.config)  # now that the directory is this service's own
+    _say(f"serving at {run_dir.http_url.read_text(encoding='utf-8').strip()}")
     names = tuple(dataset.name for dataset in config.datasets)
     with LedgerReader.open_readonly(run_dir.ledger) as ledger:
         for path in checkpoints:
@@ -110,18 +108,28 @@ def _begin(coordinator: Coordinator, run_dir: RunDir, checkpoints: list[Path]) -
                 _say(f"{path} is not evaluated: {error}")
 
 
-def _tell(event: JobEvent | EngineEvent) -> None:
-    if isinstance(event, EngineEvent):
-        if text := engine_news(event):
-            _say(text)
-        return
-    status = JobStatus(event.status)
-    if status is JobStatus.RUNNING and event.num_done:
-        return
-    score = "" if event.score is None else f", score {event.score:.3f}"
-    reason = f" ({event.reason})" if status.terminal and status is not JobStatus.SUCCEEDED else ""
-    subject = f" {event.checkpoint}" if event.checkpoint else ""
-    _say(f"{event.job_id}{subject}: {event.status}{reason}{score}")
+class _Teller:
+    """Tells a person each change once, in a line."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def __call__(self, event: JobEvent | EngineEvent) -> None:
+        """One event of the service."""
+        if isinstance(event, EngineEvent):
+            if text := engine_news(event):
+                _say(text)
+            return
+        if self._told.get(event.job_id) == event.status:
+            return
+        self._told[event.job_id] = event.status
+        status = JobStatus(event.status)
+        score = "" if event.score is None else f", score {event.score:.3f}"
+        reason = f" ({event.reason})" if status.terminal and status is not JobStatus.SUCCEEDED else ""
+        subject = f" {event.checkpoint}" if event.checkpoint else ""
+        _say(f"{event.job_id}{subject}: {event.status}{reason}{score}")
+        if status.terminal:
+            del self._told[event.job_id]
 
 
 def engine_news(event: EngineEvent) -> str:
