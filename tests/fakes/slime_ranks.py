@@ -38,7 +38,13 @@ class Rank:
             incarnation_id="life",
         )
         self.tap = seat_receiver(self.updater, wire.link, config, get=wire.get, ready=lambda: wire.put(None))
+        self._ended = self.tap.meter.ended
+        self.tap.meter.ended = self._note
         self.updater.connect_rollout_engines([], self.lock, engine_gpu_counts=[])
+
+    def _note(self, outcome: SyncOutcome) -> None:
+        self._outcomes[outcome.weight_version] = outcome
+        self._ended(outcome)
 
     def chunks(self) -> list[NamedTensors]:
         return [[(name, tensor)] for name, tensor in self.parameters.items()]
@@ -62,8 +68,7 @@ class Rank:
         while version not in self._outcomes:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-            if (publisher := self.tap._publisher) is not None:
-                self._outcomes |= {outcome.weight_version: outcome for outcome in publisher.outcomes()}
+            self.tap._log_outcomes()
         return self._outcomes[version]
 
 

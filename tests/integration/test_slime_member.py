@@ -102,3 +102,14 @@ def test_a_job_whose_receiver_is_not_there_at_the_start_trains(wire: LocalWire, 
     wire.revive()
     rank.sync(2)
     assert stored_content(wire.store, rank.outcome(2).policy_version) == whole(2)
+
+
+def test_engines_that_slime_connects_anew_after_a_recovery_have_the_receiver_among_them(
+    wire: LocalWire, join: Join
+) -> None:
+    (rank,) = join()
+    rank.sync(1)
+    rank.updater.connect_rollout_engines([], rank.lock, engine_gpu_counts=[])
+    rank.sync(2)
+    assert rank.outcome(2).state == "sealed"
+    assert (rank.updater.num_groups, rank.lock.log) == (2, [])

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from fakes.local_ray import local_ray
+from fakes.member_wire import RayWire
+from fakes.slime_ranks import ranks_at, whole
 from fakes.slime_standins import NamedTensors, UpdateWeightFromDistributed
+from fakes.store_content import stored_content
 from fakes.sync import MODEL, content, write_base
 from fakes.weights import weights
 
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
-from live_eval.store import BaseCheckpoint, VersionStore
 from live_eval.subscriber.ray_receiver import RayReceiverConfig, start_ray_receiver
 from slime_patch.tap import SyncNote, WeightTap
 
@@ -92,15 +93,6 @@ class Job:
             time.sleep(0.05)
         return found[-1]
 
-    def content(self, policy_version: int) -> dict[str, bytes]:
-        with VersionStore.open(self.store, max_bytes=1 << 30, keep_newest=9) as store:
-            store.verify(policy_version)
-            version = BaseCheckpoint.read(store.path(policy_version))
-        found = {meta.name: np.empty(meta.num_bytes, dtype=np.uint8) for meta in MODEL}
-        for name, place in found.items():
-            version.copy_tensor(name, place)
-        return {name: place.tobytes() for name, place in found.items()}
-
     def close(self) -> None:
         import ray
 
@@ -121,7 +113,9 @@ def test_a_version_is_what_both_ranks_sent_and_not_what_came_later(job: Job) -> 
         job.sync(version)
         outcome = job.outcome()
         assert (outcome.state, outcome.policy_version) == ("sealed", version)
-        assert job.content(version) == {meta.name: content(meta, version).tobytes() for meta in MODEL}
+        assert stored_content(job.store, version) == {
+            meta.name: content(meta, version).tobytes() for meta in MODEL
+        }
 
 
 def test_a_version_of_which_one_rank_sent_nothing_is_discarded_and_the_next_one_is_whole(job: Job) -> None:
@@ -130,3 +124,23 @@ def test_a_version_of_which_one_rank_sent_nothing_is_discarded_and_the_next_one_
     assert (outcome.state, outcome.reason) == ("discarded", "source_deadline")
     job.sync(2)
     assert job.outcome().state == "sealed"
+
+
+def test_a_killed_member_of_the_trainers_group_costs_one_version_and_ray_brings_it_back(
+    tmp_path: Path,
+) -> None:
+    wire = RayWire(tmp_path, "member")
+    (rank,) = ranks_at(wire)
+    rank.sync(1)
+    assert rank.outcome(1).state == "sealed"
+    wire.kill()
+    began = time.monotonic()
+    rank.sync(2)
+    assert time.monotonic() - began < 20.0
+    wire.revive()
+    rank.sync(3)
+    lost = rank.outcome(2)
+    assert (lost.state, lost.reason) == ("discarded", "receiver_restarted")
+    assert stored_content(wire.store, rank.outcome(3).policy_version) == whole(3)
+    rank.close()
+    wire.close()

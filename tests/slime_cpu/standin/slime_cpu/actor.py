@@ -64,7 +64,9 @@ class MegatronNamedView:
         for name, tensor in self._megatron_tensors():
             held = self.held.setdefault(name, torch.empty(tensor.shape, dtype=self.dtype))
             held.copy_(tensor.data)
-            parameter = torch.nn.Parameter(held, requires_grad=False)
+            # slime's delta updater keeps what .cpu() gives it: a copy from a GPU, but the tensor itself on a CPU.
+            sent = held.clone() if self.args.update_weight_mode == "delta" else held
+            parameter = torch.nn.Parameter(sent, requires_grad=False)
             parameter.tensor_model_parallel = False
             yield name, parameter
 
