@@ -27,11 +27,11 @@ from live_eval.coordinator.coordinator import Coordinator
 from live_eval.coordinator.evaluator import Evaluator
 from live_eval.coordinator.records import JobRecords
 from live_eval.coordinator.watch import CheckpointWatch
-from live_eval.engines.engine import EngineSpec
+from live_eval.coordinator.wiring import checkpoints_of, digest_of, engine_specs, same_as, vector_of
 from live_eval.engines.fingerprint import FingerprintBook
 from live_eval.engines.group import EngineGroup, GroupSettings
 from live_eval.engines.on_demand import EnginesOnDemand
-from live_eval.errors import ConfigError, LiveEvalError, NoSuchVersion
+from live_eval.errors import ConfigError, LiveEvalError
 from live_eval.evaluation.datasets import load_eval_sets
 from live_eval.evaluation.grading_pool import GradingPool
 from live_eval.evaluation.rewards import make_grader
@@ -63,13 +63,12 @@ from protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from live_eval.evaluation.datasets import EvalSet
     from live_eval.evaluation.rewards import Grader
     from live_eval.evaluation.run import Runs
     from live_eval.http.api import HttpApi
-    from live_eval.results.rows import JobRow
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +254,7 @@ class Service:
         return EnginesOnDemand(make)
 
     async def _start_engines(self, stack: AsyncExitStack, ledger: Ledger, base: Path) -> EngineGroup:
-        kept = {key: _vector(value) for key, value in ledger.under(FINGERPRINTS).items()}
+        kept = {key: vector_of(value) for key, value in ledger.under(FINGERPRINTS).items()}
         book = FingerprintBook(
             kept,
             on_add=lambda key, vector: ledger.put(FINGERPRINTS + key, list(vector)),
@@ -376,54 +375,6 @@ class Service:
             self._subscribers = {each for each in self._subscribers if each.push(event)}
         except ProtocolError:  # a name that no message can carry must not end the service
             logger.exception("subscribers cannot be told of %r", event)
-
-
-def checkpoints_of(jobs: Iterable[JobRow]) -> set[str]:
-    """Paths of the checkpoints that jobs are of."""
-    return {job.target.path for job in jobs if isinstance(job.target, CheckpointTarget)}
-
-
-def engine_specs(config: ServiceConfig, base: Path) -> list[EngineSpec]:
-    """One spec an engine: attached ones where addresses are given, else servers to launch."""
-    settings = config.engines
-    urls: tuple[str | None, ...] = settings.addresses or (None,) * settings.num_engines
-    return [
-        EngineSpec(
-            name=f"eval-{number}",
-            model_path=base,
-            device=settings.device,
-            dtype=settings.dtype,
-            tp_size=settings.tp_size,
-            # Engines of one host share its visible GPUs: each takes the next `tp_size` of them.
-            first_gpu=number * settings.tp_size,
-            extra_args=settings.extra_args,
-            python=settings.python,
-            url=url,
-        )
-        for number, url in enumerate(urls)
-    ]
-
-
-def digest_of(store: VersionStore, policy_version: int) -> str:
-    """The version's digest, empty where the store never knew it."""
-    try:
-        return store.get(policy_version).digest
-    except NoSuchVersion:
-        return ""
-
-
-def same_as(store: VersionStore, policy_version: int) -> int | None:
-    """The newest earlier version with the same digest, None where there is none."""
-    try:
-        return store.get(policy_version).same_as
-    except NoSuchVersion:
-        return None
-
-
-def _vector(value: object) -> tuple[float, ...]:
-    if not isinstance(value, list):
-        raise LiveEvalError(f"the ledger's fingerprint {value!r} is no list of numbers")
-    return tuple(float(number) for number in value)
 
 
 def main(arguments: list[str], *, runs: Runs | None = None) -> int:

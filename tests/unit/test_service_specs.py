@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
+from live_eval.coordinator.wiring import engine_specs
 from live_eval.evaluation.datasets import EvalSetConfig
 from live_eval.scheduling.config import SchedulerConfig
-from live_eval.service import engine_specs
 
 CONFIG = ServiceConfig(
     run_id="run",
