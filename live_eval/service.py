@@ -218,6 +218,8 @@ class Service:
         config = self._config
         pool = GradingPool(num_workers=config.num_graders, deadline_s=config.reward_timeout_s)
         await stack.enter_async_context(pool)
+        for function in dict.fromkeys(dataset.function for dataset in config.datasets if dataset.function):
+            await pool.check(function)
         return {dataset.name: make_grader(dataset, pool) for dataset in config.datasets}
 
     def _start_sinks(self, stack: AsyncExitStack, ledger: Ledger) -> SinkPump:

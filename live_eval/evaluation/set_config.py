@@ -95,6 +95,11 @@ class EvalSetConfig:
     and graded for so long. Both or neither."""
 
     @property
+    def function(self) -> str | None:
+        """The reward function's dotted path, None where the reward is a rule."""
+        return None if self.reward == EXACT_MATCH or is_rule(self.reward) else self.reward
+
+    @property
     def needs_tokenizer(self) -> bool:
         """Whether prompts become token ids here instead of in the engine."""
         return self.apply_chat_template or self.max_prompt_tokens is not None or not self.special_tokens
