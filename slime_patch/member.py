@@ -218,22 +218,28 @@ class MemberSeat:
 
     def _ask(self) -> str | None:
         """The life of the receiver, or None if it does not answer; one question is out at a time."""
-        patience = PROBE_TIMEOUT_S if self._asked is None else 0.0
+        if self._asked is not None:
+            life, answered = self._answered(0.0)
+            if life is not None or not answered:
+                return life
+        return self._answered(PROBE_TIMEOUT_S)[0]
+
+    def _answered(self, patience_s: float) -> tuple[str | None, bool]:
+        """The life that the receiver answers with, if it does, and whether the question is settled."""
         try:
             if self._asked is None:
                 self._asked = self._link.start(GroupStatusRequest())
-            if not self._link.settled(self._asked, patience):
-                return None
-            answer: Message = self._link.wait(self._asked, PROBE_TIMEOUT_S)
+            if not self._link.settled(self._asked, patience_s):
+                return None, False
+            asked, self._asked = self._asked, None
+            answer: Message = self._link.wait(asked, PROBE_TIMEOUT_S)
         except (LinkError, ProtocolError) as error:
             logger.info("the receiver does not answer: %s", error)
-            self._asked = None
-            return None
-        self._asked = None
+            return None, True
         if not isinstance(answer, GroupStatus):
-            return None
+            return None, True
         self._groups = answer.groups
-        return answer.instance_id
+        return answer.instance_id, True
 
     @contextmanager
     def _all_engines(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from fakes.member_wire import LocalWire
@@ -12,6 +13,9 @@ from fakes.slime_ranks import Rank, ranks_at, whole
 from fakes.store_content import stored_content
 
 import slime_patch.member
+
+if TYPE_CHECKING:
+    from fakes.slime_standins import NamedTensors
 
 Join = Callable[..., list[Rank]]
 
@@ -113,3 +117,24 @@ def test_engines_that_slime_connects_anew_after_a_recovery_have_the_receiver_amo
     rank.sync(2)
     assert rank.outcome(2).state == "sealed"
     assert (rank.updater.num_groups, rank.lock.log) == (2, [])
+
+
+def test_a_receiver_that_dies_within_an_update_ends_it_as_an_engine_would_and_leaves_no_version(
+    wire: LocalWire, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rank,) = join()
+    rank.sync(1)
+    send = rank.updater._update_bucket_weights_from_distributed
+    sent: list[int] = []
+
+    def die_before_the_third(tensors: NamedTensors) -> None:
+        if len(sent) == 2:
+            wire.kill()
+        sent.append(len(tensors))
+        send(tensors)
+
+    monkeypatch.setattr(rank.updater, "_update_bucket_weights_from_distributed", die_before_the_third)
+    with pytest.raises(RuntimeError):
+        rank.sync(2)
+    wire.revive()
+    assert (rank.outcome(2).state, rank.outcome(2).policy_version) == ("discarded", 2)

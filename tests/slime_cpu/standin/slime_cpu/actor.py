@@ -64,7 +64,7 @@ class MegatronNamedView:
         for name, tensor in self._megatron_tensors():
             held = self.held.setdefault(name, torch.empty(tensor.shape, dtype=self.dtype))
             held.copy_(tensor.data)
-            # slime's delta updater keeps what .cpu() gives it: a copy from a GPU, but the tensor itself on a CPU.
+            # slime's delta updater keeps what .cpu() gives it: a copy from a GPU, the tensor itself on a CPU.
             sent = held.clone() if self.args.update_weight_mode == "delta" else held
             parameter = torch.nn.Parameter(sent, requires_grad=False)
             parameter.tensor_model_parallel = False
