@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TICK_S = 0.05
 PRELOAD = [
     "torch",
+    "ray",
     "live_eval.subscriber.facade",
     "live_eval.publisher.collective",
     "live_eval.subscriber.mail_reader",
