@@ -38,6 +38,7 @@ CORE = {
     "httpx": "engine client",
     "psutil": "processes",
     "rich": "tables",
+    "omegaconf": "eval configurations",
 }
 OPTIONAL = {
     "torch": ("trainer, engine and transport nccl", "make setup; on a GPU image use the image's torch"),
@@ -48,6 +49,8 @@ OPTIONAL = {
     ),
     "ray": ("transport ray", "pip install 'live-eval[ray]'; keep an image's own"),
     "wandb": ("W&B sink", "pip install 'live-eval[wandb]'"),
+    "math_verify": ("rewards math and deepscaler", "pip install 'live-eval[eval]'"),
+    "pyarrow": ("Parquet datasets and exports", "pip install 'live-eval[eval]'"),
     "matplotlib": ("plot of the demo", "pip install 'live-eval[plot]'"),
     "libcst": ("python -m slime_patch apply", "pip install 'live-eval[patch]'"),
 }
