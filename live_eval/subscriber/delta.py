@@ -72,7 +72,10 @@ class DeltaTip:
         begin, delta = entry.begin, entry.delta
         assert begin is not None and delta is not None
         if begin.incarnation_id != self._state.life:
-            self._begin_anew(begin.incarnation_id)
+            try:
+                self._begin_anew(begin.incarnation_id)
+            except OSError as error:
+                raise BrokenChain(f"the base cannot be copied to {self._directory}: {error}") from error
         if self._state.broken:
             raise BrokenChain(self._state.broken)
         if begin.weight_version <= self._state.version:

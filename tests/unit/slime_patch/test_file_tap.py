@@ -255,6 +255,15 @@ def test_a_reader_that_dies_within_a_delta_applies_the_rest(bench: Bench) -> Non
     assert bench.holds(2, trainer.history[2])
 
 
+def test_a_disk_without_room_for_the_base_is_a_broken_chain(bench: Bench) -> None:
+    trainer = DeltaBench(bench)
+    (bench.root / "delta").write_text("in the way")
+    trainer.step()
+    bench.reader.run_once()
+    assert bench.desk.reasons() == [(1, "incomplete")]
+    assert "cannot be copied" in bench.desk.store.discarded()[0].detail
+
+
 def test_a_new_life_begins_from_the_base_again(bench: Bench) -> None:
     trainer = DeltaBench(bench)
     trainer.step()
