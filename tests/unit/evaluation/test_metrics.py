@@ -143,3 +143,40 @@ def test_rows_of_one_id_in_two_datasets_are_two_groups() -> None:
 def test_the_same_sample_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="set/a/0 is there twice"):
         compute_metrics([sample("a"), sample("a")], n=1)
+
+
+# --- intervals and lengths --------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
+def test_lengths_are_mean_median_the_95th_percentile_and_the_longest(lengths: list[int]) -> None:
+    metrics = compute_metrics([sample(str(i), num_tokens=n) for i, n in enumerate(lengths)], n=1)
+    ordered = sorted(lengths)
+    assert metrics["response_tokens"] == pytest.approx(sum(lengths) / len(lengths))
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    assert metrics["response_tokens/median"] == middle
+    p95, longest = metrics["response_tokens/p95"], metrics["response_tokens/max"]
+    assert sum(length <= p95 for length in lengths) >= 0.95 * len(lengths)
+    assert sum(length < p95 for length in lengths) < 0.95 * len(lengths)
+    assert longest == ordered[-1]
+
+
+def test_the_interval_is_clustered_by_row_whatever_the_order() -> None:
+    samples = [sample(f"r{i}", j, float(i % 2)) for i in range(20) for j in range(4)]
+    random.Random(1).shuffle(samples)
+    metrics = compute_metrics(samples, n=4)
+    alone = compute_metrics([sample(f"r{i}", 0, float(i % 2)) for i in range(20)], n=1)
+    assert metrics["score"] == alone["score"] == 0.5
+    wide, narrow = (found["score/high"] - found["score/low"] for found in (metrics, alone))  # type: ignore[operator]
+    assert wide == pytest.approx(narrow, rel=0.1), "four equal samples of a row say what one says"
+    assert metrics["score/n_eff"] is not None and metrics["score/n_eff"] < 20
+
+
+def test_rewards_beyond_0_and_1_have_an_interval_of_another_kind() -> None:
+    metrics = compute_metrics([sample(f"r{i}", 0, i / 2) for i in range(5)], n=1)
+    assert metrics["score"] == 1.0
+    half = 2.7764 * (0.625 / 5) ** 0.5
+    assert (metrics["score/low"], metrics["score/high"]) == pytest.approx((1 - half, 1 + half), abs=1e-3)
+    assert metrics["score/n_eff"] is None
+    one = compute_metrics([sample("r", 0, 0.5)], n=1)
+    assert (one["score"], one["score/low"]) == (0.5, None)
