@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LAST_LOOK_S = 0.5
 WATCH_S = 2.0
 """Between two looks into the watched folders; a checkpoint is taken at the second that finds it unchanged."""
 SINK_CLOSE_S = 60.0
@@ -105,6 +106,8 @@ class Service:
         self._group: EngineGroup | EnginesOnDemand | None = None
         self._pump: SinkPump | None = None
         self._http: HttpApi | None = None
+        self._folders: CheckpointWatch | None = None
+        self._looking = asyncio.Lock()
         self._stopped = False
         self._engine_states: dict[str, str] = {}
 
@@ -139,11 +142,17 @@ class Service:
 
     async def _watch(self, coordinator: Coordinator) -> None:
         """Submit what appears in the watched folders."""
-        with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
-            known = checkpoints_of(ledger.jobs())
-        watch = CheckpointWatch(self._config.checkpoint_watch, known=known)
         while True:
-            found = await asyncio.to_thread(watch.look)
+            await self._look(coordinator)
+            await asyncio.sleep(WATCH_S)
+
+    async def _look(self, coordinator: Coordinator) -> None:
+        async with self._looking:
+            if self._folders is None:
+                with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
+                    known = checkpoints_of(ledger.jobs())
+                self._folders = CheckpointWatch(self._config.checkpoint_watch, known=known)
+            found = await asyncio.to_thread(self._folders.look)
             for _, why in found.refused:
                 logger.warning("not evaluated: %s", why)
             for path in found.whole:
@@ -151,7 +160,13 @@ class Service:
                     logger.info("%s: %s", path, ", ".join(coordinator.submit_checkpoint(str(path))))
                 except LiveEvalError as error:
                     logger.warning("not evaluated: %s", error)
-            await asyncio.sleep(WATCH_S)
+
+    async def _last_looks(self, coordinator: Coordinator) -> None:
+        """What a trainer saved just before its end counts too; two looks, since one alone takes nothing."""
+        if self._config.checkpoint_watch:
+            await self._look(coordinator)
+            await asyncio.sleep(LAST_LOOK_S)
+            await self._look(coordinator)
 
     # --- wiring ---------------------------------------------------------------------------
 
@@ -328,6 +343,7 @@ class Service:
             case StoreChanged():
                 coordinator.poke()
             case TrainingEnded():
+                await self._last_looks(coordinator)
                 coordinator.training_ended()
             case SubmitCheckpoint():
                 job_ids = coordinator.submit_checkpoint(

@@ -50,7 +50,7 @@ FLAGS: tuple[Flag, ...] = (
         "How to evaluate. inline: as slime does. latest-synced: in the background, on eval engines of "
         "its own, "
         "the newest weights that the trainer has sent to the rollout engines. checkpoint: in the background, "
-        "the checkpoints of --eval-checkpoint only.",
+        "the checkpoints of --eval-checkpoint and --eval-checkpoint-watch only.",
         default="inline",
         choices=MODES,
     ),
@@ -66,6 +66,15 @@ FLAGS: tuple[Flag, ...] = (
         WHAT,
         "--eval-checkpoint",
         "Hugging Face checkpoint directories (safetensors) to evaluate while training runs, in this order.",
+        type=str,
+        nargs="+",
+    ),
+    _flag(
+        WHAT,
+        "--eval-checkpoint-watch",
+        "Folder of which each whole Hugging Face checkpoint is evaluated as it appears, once, in order of "
+        "number; several may be given. Megatron's own checkpoints are named in the service's log with the "
+        "command that converts them.",
         type=str,
         nargs="+",
     ),

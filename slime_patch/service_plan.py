@@ -95,6 +95,7 @@ def service_config(plan: ServicePlan, *, run_id: str, model_bytes: int, data_dir
         limits=limits(settings),
         wandb=_wandb(plan, run_id),
         http=settings.http,
+        checkpoint_watch=settings.watch,
         num_graders=NUM_GRADERS,
         reward_timeout_s=REWARD_TIMEOUT_S,
     )

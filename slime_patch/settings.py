@@ -64,6 +64,8 @@ class Settings:
     skip_first: bool
     snapshot: Literal["due", "all"]
     checkpoints: tuple[str, ...]
+    watch: tuple[Path, ...]
+    """Folders in which checkpoints appear."""
     queue_size: int
     max_consecutive_cancels: int
     engines: EngineChoice
@@ -112,9 +114,11 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
     _refuse_unsupported(args)
     updates = updates_of(args) if mode == "latest-synced" else None
     checkpoints = tuple(args.eval_checkpoint or ())
-    if mode == "checkpoint" and not checkpoints:
+    watch = tuple(args.eval_checkpoint_watch or ())
+    if mode == "checkpoint" and not checkpoints and not watch:
         raise ConfigError(
-            "--eval-mode checkpoint evaluates checkpoints: name them with --eval-checkpoint PATH ..."
+            "--eval-mode checkpoint evaluates checkpoints: name them with --eval-checkpoint PATH ..., or "
+            "their folder with --eval-checkpoint-watch DIR"
         )
     _check_numbers(args)
     attach, by_slime = args.eval_wandb_run == "attach", args.eval_runner == "slime"
@@ -125,6 +129,7 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
         skip_first=bool(args.skip_eval_before_train),
         snapshot=args.eval_snapshot,
         checkpoints=tuple(str(Path(path).absolute()) for path in checkpoints),
+        watch=tuple(Path(path).absolute() for path in watch),
         queue_size=args.eval_queue_size,
         max_consecutive_cancels=args.eval_max_consecutive_cancels,
         engines=_engines(args, argv),

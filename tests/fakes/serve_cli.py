@@ -61,6 +61,11 @@ class Serving:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(number)
+        return self.wait_ended()
+
+    def wait_ended(self) -> int:
+        """Its exit status, when it ends by itself."""
+        assert self._process is not None
         return self._process.wait(WAIT_S)
 
     def close(self) -> None:

@@ -15,6 +15,10 @@ from fakes.engine import FakeEngine
 from fakes.serve_cli import Serving, live_eval, serving, write_rows
 from fakes.tiny_model import write_tiny_model
 
+from live_eval.channel import BlockingClient, socket_path
+from live_eval.rundir import SERVICE_SOCKET
+from protocol.messages import TrainingEnded
+
 TOKEN = "a-token-of-enough-characters"
 
 
@@ -139,6 +143,16 @@ def test_a_second_service_on_the_port_or_the_directory_says_which(
     assert "stop that service, or give this one another directory" in locked.stderr
     open_door = live_eval("serve", "--out", tmp_path / "run", "--host", "0.0.0.0", *options, status=2)
     assert "give a token" in open_door.stderr
+
+
+def test_a_checkpoint_that_is_there_when_training_ends_is_evaluated_before_the_end(
+    service: Serving, checkpoint: Path
+) -> None:
+    shutil.copytree(checkpoint, service.out.parent / "watch" / "step_300")
+    with BlockingClient(socket_path(service.out, SERVICE_SOCKET)) as client:
+        client.request(TrainingEnded(), timeout_s=20)
+    assert service.wait_ended() == 0
+    assert "step_300: succeeded" in service.log
 
 
 def wait(service: Serving, job_id: str, status: str) -> dict:

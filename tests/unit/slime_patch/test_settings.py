@@ -148,6 +148,13 @@ def test_checkpoints_need_no_sync_that_can_be_listened_to(parse: Parse) -> None:
     assert settings.checkpoints == (str(Path("a").absolute()), str(Path("b").absolute()))
 
 
+def test_a_folder_to_watch_is_enough_for_checkpoint_mode(parse: Parse) -> None:
+    line = f"--eval-mode checkpoint --eval-num-gpus 1 {DATA} --eval-checkpoint-watch out"
+    settings = settings_of(*parse(line))
+    assert settings is not None
+    assert (settings.checkpoints, settings.watch) == ((), (Path("out").absolute(),))
+
+
 def test_wandb_is_the_trainers_project_with_its_key_outside_of_the_configuration(parse: Parse) -> None:
     settings = settings_of(
         *parse(
