@@ -144,6 +144,13 @@ def live_nodes() -> list[str]:
     return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
 
+def _training_nodes() -> list[str]:
+    """Ids of the nodes on which trainers may run: those with GPUs."""
+    import ray
+
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+
+
 def _make_mailbox(directory: str, token: str) -> str:
     """Runs on the eval engines' node; why it cannot be made, else empty."""
     from live_eval.mailbox import Mailbox
@@ -163,7 +170,7 @@ def _sees_mailbox(directory: str, token: str) -> str:
 
 
 def share_directory(directory: Path, *, reader: str, token: str) -> None:
-    """Make a mailbox on node `reader`; ConfigError if another node does not see it."""
+    """Make a mailbox on node `reader`; ConfigError if a node with GPUs does not see it."""
     import ray
     import ray.exceptions
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -173,7 +180,7 @@ def share_directory(directory: Path, *, reader: str, token: str) -> None:
         task = ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
         return task.remote(str(directory), token)
 
-    for function, nodes in ((_make_mailbox, [reader]), (_sees_mailbox, live_nodes())):
+    for function, nodes in ((_make_mailbox, [reader]), (_sees_mailbox, _training_nodes())):
         for node_id, ref in [(node_id, start(function, node_id)) for node_id in nodes]:
             try:
                 problem = ray.get(ref, timeout=PROBE_TIMEOUT_S)
