@@ -8,6 +8,7 @@ for slime's own eval function `prepare` leaves a record of the rows.
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -47,6 +48,11 @@ NOT_FOR_JOB = {
 
 FOR_ANY_RUNNER = ("eval_every", "priority", "timeout_s", "min_coverage", "pass_threshold")
 """Settings of the section `live_eval` that hold for slime's own eval function too."""
+
+EARLY_ENDS = ("min_eval_samples", "eval_early_stop_remaining", "eval_early_stop_idle_timeout")
+"""Fields that slime declares and never reads; live-eval's runner does."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +125,8 @@ def plan_datasets(args: Namespace, *, by_slime: bool = False) -> tuple[DatasetPl
     extras = file_extras(getattr(args, "eval_config", None), [dataset.name for dataset in datasets])
     plans = tuple(_plan(dataset, args, extras[dataset.name]) for dataset in datasets)
     if by_slime:
+        for dataset in datasets:
+            _warn_of_early_ends(dataset)
         return plans
     _check_job(args)
     return tuple(
@@ -144,6 +152,16 @@ def _own(dataset: Any, plan: DatasetPlan, extras: Extras, args: Namespace) -> Ev
     if getattr(args, "sglang_enable_deterministic_inference", False) and config.sampling.seed is None:
         config = replace(config, sampling=replace(config.sampling, first_seed=args.rollout_seed))
     return config
+
+
+def _warn_of_early_ends(dataset: Any) -> None:
+    unread = [name for name in EARLY_ENDS if getattr(dataset, name, None) is not None]
+    if unread:
+        logger.warning(
+            "dataset %s: %s mean nothing to slime's eval function; use --eval-runner live-eval",
+            dataset.name,
+            ", ".join(unread),
+        )
 
 
 def _check_job(args: Namespace) -> None:

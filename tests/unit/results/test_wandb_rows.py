@@ -46,6 +46,15 @@ def test_every_row_carries_the_step_metric_of_all_its_keys(ledger: Ledger, finis
     assert rows[0]["live_eval/gsm8k_test_v2/reward_len"] == 3.0
 
 
+def test_a_row_has_the_interval_and_the_differences_of_its_score(ledger: Ledger, finish: Finish) -> None:
+    metrics = {"score/low": 0.4, "score/high": 0.6, "vs_previous/diff": 0.1, "vs_best/version": 3.0}
+    finish(5, metrics=metrics)
+    (row,), summary = rows_of(ledger.outbox())
+    for name, value in metrics.items():
+        key = f"live_eval/rev/{name.replace('/', '_')}"
+        assert row[key] == summary[key] == value
+
+
 @pytest.mark.parametrize("status", [s for s in JobStatus if s.terminal and s is not JobStatus.SUCCEEDED])
 def test_an_evaluation_that_did_not_succeed_has_a_row_without_a_score(
     ledger: Ledger, finish: Finish, status: JobStatus

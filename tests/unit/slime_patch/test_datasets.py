@@ -143,3 +143,15 @@ def test_the_files_own_section_reaches_either_runner(parse: Parse, tmp_path: Pat
     file.write_text("live_eval: {datasets: {b: {priority: 1}}}\n")
     with pytest.raises(ConfigError, match=r"eval\.yaml: live_eval\.datasets: b is no dataset"):
         plan_datasets(args)
+
+
+def test_what_slimes_eval_function_passes_over_is_said(
+    parse: Parse, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = EvalDatasetConfig(name="a", path="a")
+    dataset.min_eval_samples = 3  # type: ignore[attr-defined]
+    args, _ = parse("", eval_datasets=[dataset])
+    plan_datasets(args)
+    assert not caplog.records
+    plan_datasets(args, by_slime=True)
+    assert "dataset a: min_eval_samples mean nothing to slime's eval function" in caplog.text
