@@ -51,6 +51,9 @@ OPTIONAL = {
     "wandb": ("W&B sink", "pip install 'live-eval[wandb]'"),
     "math_verify": ("rewards math and deepscaler", "pip install 'live-eval[eval]'"),
     "pyarrow": ("Parquet datasets and exports", "pip install 'live-eval[eval]'"),
+    "fastapi": ("HTTP API and page", "pip install 'live-eval[http]'"),
+    "uvicorn": ("HTTP API and page", "pip install 'live-eval[http]'"),
+    "prometheus_client": ("/metrics of the HTTP API", "pip install 'live-eval[http]'"),
     "matplotlib": ("plot of the demo", "pip install 'live-eval[plot]'"),
     "libcst": ("python -m slime_patch apply", "pip install 'live-eval[patch]'"),
 }
@@ -220,6 +223,15 @@ def judge_sinks(versions: Mapping[str, str]) -> list[Finding]:
         fix = "" if version else OPTIONAL[package][1]
         detail = f"{package} {version}" if version else f"{package} is not installed"
         found.append(Finding(name=name, ok=bool(version), detail=detail, fix=fix))
+    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if not versions[name]]
+    found.append(
+        Finding(
+            name="page and HTTP API",
+            ok=not missing,
+            detail=f"{', '.join(missing)} not installed" if missing else f"fastapi {versions['fastapi']}",
+            fix=OPTIONAL["fastapi"][1] if missing else "",
+        )
+    )
     return found
 
 

@@ -29,6 +29,9 @@ ALL = {
     "transformers": "5.12.1",
     "sglang": "0.5.15.post1",
     "ray": "2.60.0",
+    "fastapi": "0.120.0",
+    "uvicorn": "0.54.0",
+    "prometheus_client": "0.26.0",
     "wandb": "0.31.0",
     "matplotlib": "3.11.2",
 }
@@ -124,6 +127,7 @@ def test_ray_on_a_small_shared_memory_works_with_a_warning() -> None:
 def test_missing_extras_name_the_extra() -> None:
     assert "live-eval[ray]" in by_name(judge_transports({**ALL, "ray": ""}, CPU, 0))["ray"].fix
     assert "live-eval[wandb]" in by_name(judge_sinks({**ALL, "wandb": ""}))["W&B"].fix
+    assert "live-eval[http]" in by_name(judge_sinks({**ALL, "uvicorn": ""}))["page and HTTP API"].fix
 
 
 def test_too_little_memory_and_missing_core_packages_are_basics() -> None:
