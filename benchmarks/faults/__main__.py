@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def main(arguments: list[str]) -> int:
         without=options.without,
         keep=options.keep,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # what was started is ended on the way out
     tally = bench.run(settings, show_progress(options.syncs))
     show(tally)
     if options.json:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.faults import guards
 from benchmarks.faults.traps import CLOCK, TrapFile
+from live_eval.processes import end_with_parent
 from live_eval.subscriber.ray_receiver import RayReceiver, RayReceiverConfig
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class FaultyRayReceiver(RayReceiver):
 
 def run_mail_reader(desk: Desk, config: RayReceiverConfig) -> None:
     """The receiver of transport disk: the actor's class without Ray, since nobody calls it."""
+    end_with_parent()
     receiver = FaultyRayReceiver(config)
     name_pid(desk, "ready")
     while True:
@@ -156,6 +158,7 @@ def run_service(desk: Desk, socket: Path, store: dict[str, Any]) -> None:
     """What a service does to the store: it claims each version, reads it, and lets it go."""
     from live_eval.store.room import Room
 
+    end_with_parent()
     traps = start_worker(desk, "service")
     traps.probe(Room, "_decide", "collect")  # within a transaction of the catalogue
     asyncio.run(_serve(desk, socket, store))
@@ -194,4 +197,5 @@ def run_trainer(desk: Desk, connection: Connection, settings: Any) -> None:
     """A life of the trainer."""
     from benchmarks.faults import trainer
 
+    end_with_parent()
     trainer.Trainer(start_worker(desk, "trainer"), settings).serve(connection)
