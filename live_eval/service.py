@@ -226,7 +226,11 @@ class Service:
 
     def _load_eval_sets(self) -> dict[str, EvalSet]:
         """Blocks: a tokenizer takes seconds, as does a large file."""
-        tokenizer = tokenizer_for(self._config.datasets, self._config.base)
+        tokenizer = tokenizer_for(
+            self._config.datasets,
+            self._config.base,
+            trust_code="--trust-remote-code" in self._config.engines.extra_args,
+        )
         return load_eval_sets(self._config.datasets, tokenizer=tokenizer)
 
     async def _graders(self, stack: AsyncExitStack) -> dict[str, Grader]:

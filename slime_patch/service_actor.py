@@ -207,8 +207,9 @@ def _num_known(run_dir: RunDir) -> int:
 
 def _prepare(plan: ServicePlan, run_dir: RunDir, tools: Callable[[Path], tuple]) -> None:
     own = [dataset.own for dataset in plan.settings.datasets if dataset.own is not None]
+    tokenizer = tokenizer_for(own, plan.settings.base, trust_code=True)  # as slime does
     # The service reads them again; what is wrong with a file shall end the job now.
-    for eval_set in load_eval_sets(own, tokenizer=tokenizer_for(own, plan.settings.base)).values():
+    for eval_set in load_eval_sets(own, tokenizer=tokenizer).values():
         logger.info(
             "dataset %s: %d rows, %d too long", eval_set.name, len(eval_set.rows), eval_set.num_dropped
         )

@@ -12,26 +12,33 @@ if TYPE_CHECKING:
     from live_eval.evaluation.set_config import EvalSetConfig
 
 
-def tokenizer_for(configs: Iterable[EvalSetConfig], checkpoint: Path | None) -> HuggingFaceTokenizer | None:
+def tokenizer_for(
+    configs: Iterable[EvalSetConfig], checkpoint: Path | None, *, trust_code: bool = False
+) -> HuggingFaceTokenizer | None:
     """The checkpoint's tokenizer if one of the datasets needs it; ConfigError if there is none."""
     needed = next((config.name for config in configs if config.needs_tokenizer), None)
     if needed is None:
         return None
     if checkpoint is None:
         raise ConfigError(f"dataset {needed!r} needs the model's tokenizer: give the model (--base)")
-    return HuggingFaceTokenizer(checkpoint)
+    return HuggingFaceTokenizer(checkpoint, trust_code=trust_code)
 
 
 class HuggingFaceTokenizer:
     """A PromptTokenizer."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """ConfigError if the directory has no tokenizer that can be loaded."""
+    def __init__(self, checkpoint: Path, *, trust_code: bool = False) -> None:
+        """ConfigError if the directory has no tokenizer that can be loaded.
+
+        Python files of the checkpoint are run only if `trust_code`.
+        """
         from transformers import AutoTokenizer
 
         self._checkpoint = checkpoint
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=True)
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(
+                str(checkpoint), trust_remote_code=trust_code
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"{checkpoint} has no tokenizer that can be loaded, which a chat template or a bound on "

@@ -80,3 +80,17 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         HuggingFaceTokenizer(tmp_path)
     with pytest.raises(ConfigError, match="needs the model's tokenizer"):
         tokenizer_for([config], None)
+
+
+def test_code_of_a_checkpoint_is_not_run_unless_it_is_trusted(checkpoint: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (checkpoint / "mine.py").write_text(
+        "from pathlib import Path\nfrom transformers import PreTrainedTokenizerFast\n"
+        f"Path({str(ran)!r}).touch()\nclass Mine(PreTrainedTokenizerFast):\n    pass\n"
+    )
+    config = json.loads((checkpoint / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": [None, "mine.Mine"]}}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="trust_remote_code"):
+        HuggingFaceTokenizer(checkpoint)
+    assert not ran.exists()
