@@ -79,6 +79,7 @@ class Activity:
 
     def engine_changed(self, name: str, state: str, detail: str) -> None:
         """An engine has a new state; of a pinned one `detail` is the label that it carries."""
+        detail = detail[:1000].encode("utf-8", "replace").decode("utf-8")
         before = self.engines.get(name)
         target = target_of(detail) if state == "pinned" else None
         restarts = before.num_restarts if before else 0
@@ -102,9 +103,7 @@ class Activity:
         )
 
     def _begin(self, name: str, kind: str, target: str | None, detail: str = "") -> None:
-        self._open[name] = Span(
-            engine=name, kind=kind, target=target, begin=self._clock(), detail=detail[:1000]
-        )
+        self._open[name] = Span(engine=name, kind=kind, target=target, begin=self._clock(), detail=detail)
 
     def _end(self, name: str, outcome: str = "") -> None:
         span = self._open.pop(name, None)

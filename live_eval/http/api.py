@@ -75,6 +75,7 @@ class HttpApi:
         await asyncio.to_thread(self._feed.poll)  # what was so before is no event
         await self._server.__aenter__()
         self._task = asyncio.create_task(self._follow(), name="http-follow")
+        self._task.add_done_callback(_tell_fault)
         return self
 
     async def __aexit__(
@@ -184,6 +185,11 @@ class HttpApi:
             yield
         except (LiveEvalError, OSError, sqlite3.Error) as error:
             logger.warning("who follows is not told of %s: %s", what, error)
+
+
+def _tell_fault(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("who follows is told of no more progress", exc_info=error)
 
 
 def _estimate(event: JobEvent) -> Estimate:

@@ -9,6 +9,7 @@ that comes again gets exactly what it missed, or is told that it missed somethin
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
 from collections import deque
@@ -176,4 +177,12 @@ async def _until_gone(receive: Receive, client: Client) -> None:
 
 def _frame(kind: str, data: Any, *, event_id: str = "") -> bytes:
     head = f"id: {event_id}\n" if event_id else ""
-    return f"{head}event: {kind}\ndata: ".encode() + _encoder.encode(data) + b"\n\n"
+    return f"{head}event: {kind}\ndata: ".encode() + _encoded(data) + b"\n\n"
+
+
+def _encoded(data: Any) -> bytes:
+    """JSON of anything: an odd text in it must not come back to whoever told of it."""
+    try:
+        return _encoder.encode(data)
+    except (ValueError, TypeError):
+        return json.dumps(data, default=repr).encode("ascii")

@@ -80,6 +80,7 @@ class Guard:
         try:
             headers = Headers(scope=scope)
             self._check_host(headers)
+            _check_site(scope["path"], headers)
             self._check_token(scope["path"], headers)
             if scope["method"] not in _SAFE:
                 _check_change(scope["method"], headers)
@@ -120,6 +121,18 @@ class Guard:
             "this service needs a token",
             what_to_do="send `Authorization: Bearer TOKEN`, or POST it to /api/v1/login for a cookie",
             headers={"www-authenticate": "Bearer"},
+        )
+
+
+def _check_site(path: str, headers: Headers) -> None:
+    """A foreign page could not read the answer, but it could take the places of those who may."""
+    if path.startswith(GUARDED) and headers.get("sec-fetch-site") == "cross-site":
+        raise ApiError(
+            403,
+            "foreign_origin",
+            "a page of another site may not ask",
+            value=headers.get("origin"),
+            what_to_do="open the service's own page",
         )
 
 

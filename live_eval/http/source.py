@@ -305,8 +305,11 @@ class Source:
             )
         try:
             real = Path(os.path.realpath(path))
+            os.lstat(real)
+        except FileNotFoundError:
+            real = Path(os.path.realpath(path))  # whether it may be named at all comes first
         except (OSError, ValueError) as error:
-            raise CorruptVersion(f"{given}: {error}") from error
+            raise CorruptVersion(f"{given} cannot be looked at: {error}") from error
         if not any(real.is_relative_to(os.path.realpath(root)) for root in roots):
             known = ", ".join(map(str, roots)) or "none: start the service with --checkpoint-root"
             raise ApiError(

@@ -15,7 +15,7 @@ from fakes.tiny_model import write_tiny_model
 pytestmark = pytest.mark.engine
 
 NUM_ROWS = 16
-MANY = 150
+MANY = 40
 """Answers a prompt of the dataset that takes seconds."""
 CANCEL_S = 2.0
 """A second on a quiet machine."""

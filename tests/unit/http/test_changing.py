@@ -90,6 +90,12 @@ async def test_what_is_no_whole_safetensors_checkpoint_is_refused_with_what_to_d
         assert answer["error"]["code"] == "corrupt_version"
 
 
+async def test_a_name_that_no_file_can_have_is_refused(http: HttpBench, tmp_path: Path) -> None:
+    async with http.life():
+        answer = await http.post("/api/v1/checkpoints", {"path": str(tmp_path / ("x" * 300))}, 422)
+    assert answer["error"]["code"] == "corrupt_version"
+
+
 @pytest.mark.parametrize(
     ("body", "where"),
     [

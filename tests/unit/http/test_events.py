@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -99,6 +100,13 @@ def test_what_is_not_kept_any_more_means_a_reset() -> None:
     assert b"event: reset" in log.follow(f"{log.life}-1").frames[-1]
     assert len(log.follow(f"{log.life}-2").frames) == 2 + 3
     assert len(log.follow(f"{log.life}-5").frames) == 2
+
+
+def test_an_odd_text_does_not_come_back_to_who_told_of_it() -> None:
+    log = EventLog()
+    client = log.follow()
+    log.add("engine", {"detail": "half \ud800 a pair", "path": Path("x")})
+    assert b'"half \\ud800 a pair"' in client.frames[-1]
 
 
 def test_a_client_that_reads_nothing_is_dropped_and_holds_nobody_up() -> None:

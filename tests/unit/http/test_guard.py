@@ -116,6 +116,13 @@ async def test_a_page_of_another_origin_changes_nothing(
     assert await code(http, "POST", "/api/v1/cancel", json=body, headers=headers) == expected
 
 
+async def test_a_foreign_page_cannot_take_the_places_of_event_streams(http: HttpBench) -> None:
+    headers = {"sec-fetch-site": "cross-site"}
+    assert await code(http, "GET", "/api/v1/events", headers=headers) == (403, "foreign_origin")
+    async with http.client(**headers) as client:
+        assert (await client.get("/")).status_code == 200  # a link to the page may be anywhere
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "text/json"])
 async def test_what_a_form_can_send_is_refused(http: HttpBench, kind: str) -> None:
     request = {"content": b'{"job_id": "v1/a"}', "headers": {"content-type": kind}}
