@@ -169,7 +169,7 @@ class RaySite:
     def __init__(
         self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
     ) -> None:
-        os.environ.update(RAY_ENV)
+        os.environ.update(RAY_ENV | {"PYTHONPATH": str(Path(__file__).parents[2])})  # for its workers
         import ray
         import ray.exceptions
 
