@@ -71,23 +71,23 @@ class Comparison:
 
 
 def prompt_scores(samples: Iterable[Sample], *, pass_threshold: float = 1.0) -> dict[str, PromptScore]:
-    """The scored samples by prompt."""
+    """The scored samples by prompt; all of one job, so that a row has one prompt."""
     rewards: dict[str, list[float]] = {}
-    row_ids: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for sample in samples:
         if sample.status == "scored" and sample.reward is not None:
-            key = _key(sample)
-            rewards.setdefault(key, []).append(sample.reward)
-            row_ids[key] = sample.row_id
+            if sample.row_id not in keys:
+                keys[sample.row_id] = _key(sample)
+            rewards.setdefault(sample.row_id, []).append(sample.reward)
     return {
-        key: PromptScore(
-            row_id=row_ids[key],
+        keys[row_id]: PromptScore(
+            row_id=row_id,
             mean=math.fsum(values) / len(values),
             n=len(values),
             num_passed=sum(value >= pass_threshold for value in values),
             binary=is_binary(values),
         )
-        for key, values in rewards.items()
+        for row_id, values in rewards.items()
     }
 
 
