@@ -270,7 +270,12 @@ class Service:
                 for row in ledger.jobs()
                 if row.target.key == owner and isinstance(row.target, CheckpointTarget)
             )
-            return await self._start_engines(stack, ledger, Path(path))
+            try:
+                return await self._start_engines(stack, ledger, Path(path))
+            except LiveEvalError:
+                if isinstance(self._group, EngineGroup):
+                    await self._group.close()  # the next checkpoint starts its own
+                raise
 
         return EnginesOnDemand(make)
 
