@@ -41,12 +41,13 @@ def durations(run: SlimeRun) -> list[float]:
 
 def test_a_receiver_with_every_fault_costs_versions_and_no_step(run: SlimeRun) -> None:
     words = (*LIVE, "--eval-sync-deadline-s", str(DEADLINE_S), "--rollout-function-path", FULLY_ASYNC)
+    words += ("--eval-keep-versions", str(NUM_ROLLOUT + 1))  # so that all that was ever sealed is there
     faults = json.dumps({str(version): fault for version, fault in FAULTS.items()})
     run.start("train_async.py", *words, num_rollout=NUM_ROLLOUT, SLIME_CPU_FAULTS=faults)
     assert run.wait() == 0
     check_training_was_whole(run, num_rollout=NUM_ROLLOUT)
     assert max(durations(run)) < DEADLINE_S + 3.0  # a loaded machine's own time for an update
-    with VersionStore.open(run.run_dir.store, max_bytes=1 << 40, keep_newest=50) as store:
+    with VersionStore.open(run.run_dir.store, max_bytes=1 << 40, keep_newest=NUM_ROLLOUT + 1) as store:
         sealed = {record.weight_version for record in store.sealed()}
         reasons = {record.weight_version: record.reason for record in store.discarded()}
     lost = set(FAULTS) - {14, 32}  # what is only late may still arrive whole
