@@ -18,8 +18,8 @@ class SchedulerConfig:
     datasets: tuple[str, ...]
     """Names of the eval sets; each evaluation of a version has one job per name."""
     eval_every: dict[str, int] = field(default_factory=dict)
-    """Datasets that are not evaluated every time: on each so manyth due version, and on the first, the last
-    and each that somebody asks for. Checkpoints are evaluated on all."""
+    """Datasets that are not evaluated every time: on each so manyth due version, on the first, on a
+    last one that was not due, and on each that somebody asks for. Checkpoints are evaluated on all."""
     job_timeouts: dict[str, float] = field(default_factory=dict)
     """Instead of `job_timeout_s`, for jobs of these datasets."""
     on_update: OnUpdate = "finish"
