@@ -56,7 +56,7 @@ def add_link_options(parser: argparse.ArgumentParser) -> None:
         "--token-file",
         type=absolute_path,
         metavar="FILE",
-        help="with --url: file with the service's token; else the environment's LIVE_EVAL_TOKEN",
+        help="with --url: file with the service's token; else the environment's LIVE_EVAL_HTTP_TOKEN",
     )
 
 

@@ -58,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--token-file",
         type=absolute_path,
         metavar="FILE",
-        help="file with the token that clients must have; else the environment's LIVE_EVAL_TOKEN. Needed"
+        help="file with the token that clients must have; else the environment's LIVE_EVAL_HTTP_TOKEN. Needed"
         " where --host is not this machine's own",
     )
     http.add_argument(

@@ -144,13 +144,13 @@ def log_to(file: Path, *, tell_warnings: bool = False) -> None:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token of --token-file, else of LIVE_EVAL_TOKEN, else None."""
+    """The token of --token-file, else of LIVE_EVAL_HTTP_TOKEN, else None."""
     import os
 
     from live_eval.errors import ConfigError
 
     if file is None:
-        return os.environ.get("LIVE_EVAL_TOKEN") or None
+        return os.environ.get("LIVE_EVAL_HTTP_TOKEN") or None
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
