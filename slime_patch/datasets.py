@@ -19,6 +19,7 @@ from live_eval.evaluation.datasets import EXACT_MATCH, EvalSetConfig
 from live_eval.evaluation.eval_config import eval_set, file_extras
 from live_eval.evaluation.eval_settings import DatasetSettings
 from live_eval.evaluation.sampling import SamplingParams
+from live_eval.evaluation.set_config import REMOTE
 
 if TYPE_CHECKING:
     from live_eval.evaluation.eval_extras import Extras
@@ -149,6 +150,13 @@ def _own(dataset: Any, plan: DatasetPlan, extras: Extras, args: Namespace) -> Ev
     )
     reward = None if plan.by_exact_match else REWARD_FUNCTION
     config = eval_set(settings, extras, vars(args), reward=reward)
+    if config.reward_mode == "batch":
+        raise ConfigError(
+            f"dataset {plan.name!r}: reward_mode batch is for evals without slime, which hands a reward "
+            "function one sample: use single or concurrent"
+        )
+    if reward is not None and plan.custom_rm_path is None and plan.rm_type == REMOTE:
+        config = replace(config, reward_mode="concurrent")
     if getattr(args, "sglang_enable_deterministic_inference", False) and config.sampling.seed is None:
         config = replace(config, sampling=replace(config.sampling, first_seed=args.rollout_seed))
     return config

@@ -155,3 +155,16 @@ def test_what_slimes_eval_function_passes_over_is_said(
     assert not caplog.records
     plan_datasets(args, by_slime=True)
     assert "dataset a: min_eval_samples mean nothing to slime's eval function" in caplog.text
+
+
+def test_a_reward_model_is_asked_for_many_samples_at_a_time(parse: Parse, tmp_path: Path) -> None:
+    def mode(**changes: Any) -> str:
+        return plan(parse, EvalDatasetConfig(name="a", path="a", **changes)).eval_set(Path("x")).reward_mode
+
+    assert mode(rm_type="remote_rm") == "concurrent"
+    assert mode(rm_type="math") == mode(custom_rm_path="my.rm", rm_type="remote_rm") == "single"
+    file = tmp_path / "eval.yaml"
+    file.write_text("live_eval: {defaults: {reward_mode: batch}}\n")
+    args, _ = parse("", eval_datasets=[EvalDatasetConfig(name="a", path="a")], eval_config=str(file))
+    with pytest.raises(ConfigError, match="reward_mode batch is for evals without slime"):
+        plan_datasets(args)
