@@ -83,8 +83,13 @@ def _answer(request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
         function = load_function(request["function"])
         if "samples" in request:
             samples = [RewardSample(**sample) for sample in request["samples"]]
-            many = _concurrently if request["mode"] == "concurrent" else _as_batch
-            return {"results": runner.run(many(_bound(function, request), samples, request["options"]))}
+            bound = _bound(function, request)
+            if request["mode"] == "concurrent":
+                return {"results": runner.run(_concurrently(bound, samples, request["options"]))}
+            values = bound(samples)
+            if inspect.isawaitable(values):
+                values = runner.run(_await(values))
+            return {"results": _of_batch(values, len(samples))}
         if "sample" not in request:
             return {"ok": True}
         value = _bound(function, request)(RewardSample(**request["sample"]))
@@ -119,16 +124,11 @@ def _num_required(function: Callable[..., Any]) -> int:
     return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
 
 
-async def _as_batch(
-    function: Callable[..., Any], samples: list[RewardSample], options: dict[str, Any]
-) -> list[dict[str, Any]]:
-    values = function(samples)
-    if inspect.isawaitable(values):
-        values = await values
+def _of_batch(values: Any, num_samples: int) -> list[dict[str, Any]]:
     values = values.tolist() if hasattr(values, "tolist") else values
-    if not isinstance(values, list | tuple) or len(values) != len(samples):
+    if not isinstance(values, list | tuple) or len(values) != num_samples:
         what = f"{len(values)} rewards" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        raise TypeError(f"it returned {what} for {len(samples)} samples: return a list, one reward a sample")
+        raise TypeError(f"it returned {what} for {num_samples} samples: return a list, one reward a sample")
     return [_one_result(value) for value in values]
 
 
