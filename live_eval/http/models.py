@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 JobStatusName = Literal[
     "waiting", "running", "succeeded", "failed", "timed_out", "cancelled", "superseded", "dropped"
@@ -12,21 +12,6 @@ JobStatusName = Literal[
 Kind = Literal["live", "checkpoint"]
 Time = Annotated[float, Field(description="Seconds since the epoch.")]
 MAX_INT = 2**53
-
-
-class Problem(BaseModel):
-    """What is wrong."""
-
-    code: str
-    what: str
-    value: Any = None
-    what_to_do: str
-
-
-class ErrorAnswer(BaseModel):
-    """Every answer of status 400 and up."""
-
-    error: Problem
 
 
 class Interval(BaseModel):
@@ -94,14 +79,6 @@ class Status(BaseModel):
     last_event_id: str
 
 
-class Page(BaseModel):
-    """A part of a list."""
-
-    total: int
-    offset: int
-    limit: int
-
-
 class Pin(BaseModel):
     """A claim on a version."""
 
@@ -133,12 +110,6 @@ class Version(BaseModel):
     scores: dict[str, float]
 
 
-class Versions(Page):
-    """Newest first."""
-
-    items: list[Version]
-
-
 class Job(BaseModel):
     """One target on one dataset."""
 
@@ -166,12 +137,6 @@ class Job(BaseModel):
     estimate: Estimate | None
     score: float | None
     interval: Interval | None
-
-
-class Jobs(Page):
-    """Newest first."""
-
-    items: list[Job]
 
 
 class Transition(BaseModel):
@@ -226,12 +191,6 @@ class Result(BaseModel):
     has_samples: bool
 
 
-class Results(Page):
-    """In the order in which they became durable."""
-
-    items: list[Result]
-
-
 class JobDetails(Job):
     """A job with all that happened to it."""
 
@@ -250,12 +209,6 @@ class Dataset(BaseModel):
     file_sha256: str
     since: Time
     settings: dict[str, Any]
-
-
-class Datasets(BaseModel):
-    """All that are configured."""
-
-    items: list[Dataset]
 
 
 class Sample(BaseModel):
@@ -278,50 +231,7 @@ class Sample(BaseModel):
     cut: list[str]
 
 
-class Samples(Page):
-    """By row, then sample."""
-
-    job_id: str
-    attempt: int
-    running: bool
-    items: list[Sample]
-
-
 ChangeName = Literal["better", "worse", "same", "unpaired"]
-
-
-class Pair(BaseModel):
-    """One sample of two jobs."""
-
-    row_id: str
-    sample: int
-    prompt: str | None
-    label: Any = None
-    change: ChangeName
-    left: Sample | None
-    right: Sample | None
-
-
-class Summary(BaseModel):
-    """What two jobs differ in."""
-
-    paired: int
-    better: int
-    worse: int
-    same: int
-    unpaired: int
-    difference: float | None
-    interval: Interval | None
-
-
-class Comparison(Page):
-    """Two jobs of one dataset."""
-
-    left: str
-    right: str
-    dataset: str
-    summary: Summary
-    items: list[Pair]
 
 
 class EngineFacts(BaseModel):
@@ -336,12 +246,6 @@ class EngineFacts(BaseModel):
     device: str
     launched: bool
     num_restarts: int
-
-
-class Engines(BaseModel):
-    """All of them."""
-
-    items: list[EngineFacts]
 
 
 class SyncSpan(BaseModel):
@@ -397,49 +301,3 @@ class Lane(BaseModel):
     syncs: list[SyncSpan]
     engines: list[EngineLane]
     jobs: list[JobSpan]
-
-
-class Question(BaseModel):
-    """A body: what is not known is refused, so that a misspelt field is noticed."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Submission(Question):
-    """A checkpoint to be evaluated."""
-
-    path: Annotated[str, Field(min_length=1, max_length=4096)]
-    datasets: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=1000)] = []
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0
-
-
-class Accepted(BaseModel):
-    """What was made of a submission."""
-
-    job_ids: list[str]
-    target: str
-
-
-class Cancel(Question):
-    """A job that is wanted no more."""
-
-    job_id: Annotated[str, Field(min_length=1, max_length=400)]
-
-
-class Cancelled(BaseModel):
-    """What the job was when it was told."""
-
-    job_id: str
-    status: JobStatusName
-
-
-class Login(Question):
-    """The token, for a cookie."""
-
-    token: Annotated[str, Field(max_length=4096)]
-
-
-class Health(BaseModel):
-    """The process serves."""
-
-    state: Literal["starting", "serving", "draining", "finished"]

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from live_eval.errors import AlreadyEnded, LiveEvalError
-from live_eval.http import gauges, models
+from live_eval.http import bodies, gauges, models
 from live_eval.http.errors import ApiError, told
 from live_eval.http.events import EventStream
 from live_eval.http.guard import COOKIE, wrong_token
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 MAX_SPANS = 2000
 LANE_S = 3600.0
 ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": models.ErrorAnswer, "description": "It is not carried out, and why."},
-    "5XX": {"model": models.ErrorAnswer, "description": "Not now, or a fault of live-eval."},
+    "4XX": {"model": bodies.ErrorAnswer, "description": "It is not carried out, and why."},
+    "5XX": {"model": bodies.ErrorAnswer, "description": "Not now, or a fault of live-eval."},
 }
 
 Offset = Annotated[int, Query(ge=0, le=models.MAX_INT)]
@@ -48,7 +48,7 @@ def reading(source: Source) -> APIRouter:
     """Lists and single things out of the ledger, the catalogue and sample files."""
     router = APIRouter(prefix="/api/v1", responses=ERRORS)
 
-    @router.get("/versions", response_model=models.Versions)
+    @router.get("/versions", response_model=bodies.Versions)
     def versions(
         state: Literal["receiving", "sealed", "collected", "discarded"] | None = None,
         offset: Offset = 0,
@@ -63,7 +63,18 @@ def reading(source: Source) -> APIRouter:
         """One policy version."""
         return source.version_items([source.store.get(number)])[0]
 
-    @router.get("/jobs", response_model=models.Jobs)
+    @router.get("/datasets", response_model=bodies.Datasets)
+    def datasets() -> Any:
+        """What each configured dataset is."""
+        return {"items": source.datasets()}
+
+    _jobs(router, source)
+    _samples(router, source)
+    return router
+
+
+def _jobs(router: APIRouter, source: Source) -> None:
+    @router.get("/jobs", response_model=bodies.Jobs)
     def jobs(
         status: Statuses = [],  # noqa: B006 - FastAPI copies it
         dataset: Name = None,
@@ -82,7 +93,7 @@ def reading(source: Source) -> APIRouter:
         """One job with its attempts, transitions and result."""
         return source.job(job_id)
 
-    @router.get("/results", response_model=models.Results)
+    @router.get("/results", response_model=bodies.Results)
     def results(
         status: Statuses = [],  # noqa: B006 - as above
         dataset: Name = None,
@@ -96,17 +107,9 @@ def reading(source: Source) -> APIRouter:
         total, items = source.results(which, offset=offset, limit=limit)
         return {"total": total, "offset": offset, "limit": limit, "items": items}
 
-    @router.get("/datasets", response_model=models.Datasets)
-    def datasets() -> Any:
-        """What each configured dataset is."""
-        return {"items": source.datasets()}
-
-    _samples(router, source)
-    return router
-
 
 def _samples(router: APIRouter, source: Source) -> None:
-    @router.get("/samples", response_model=models.Samples)
+    @router.get("/samples", response_model=bodies.Samples)
     def samples(
         job_id: JobId,
         status: Literal["scored", "errored", "aborted"] | None = None,
@@ -121,7 +124,7 @@ def _samples(router: APIRouter, source: Source) -> None:
         page = {"total": total, "offset": offset, "limit": limit, "items": items}
         return {**page, "job_id": job_id, "attempt": row.attempt, "running": running}
 
-    @router.get("/compare", response_model=models.Comparison)
+    @router.get("/compare", response_model=bodies.Comparison)
     def compare(
         left: JobId,
         right: JobId,
@@ -149,16 +152,12 @@ def watching(source: Source, events: EventLog, activity: Activity) -> APIRouter:
     router = APIRouter(responses=ERRORS)
     service = source.service
 
-    async def full_status() -> dict[str, Any]:
-        said = service.status()
-        return await run_in_threadpool(source.status, said, last_event_id=events.last_id)
-
     @router.get("/api/v1/status", response_model=models.Status)
     async def status() -> Any:
         """What the service is doing."""
-        return await full_status()
+        return await full_status(source, events)
 
-    @router.get("/api/v1/engines", response_model=models.Engines)
+    @router.get("/api/v1/engines", response_model=bodies.Engines)
     async def engines() -> Any:
         """Eval engines and their states."""
         return {"items": engine_items(source, activity)}
@@ -181,6 +180,16 @@ def watching(source: Source, events: EventLog, activity: Activity) -> APIRouter:
             "engines": engine_spans(names, spans[-MAX_SPANS:]),
         }
 
+    @router.get("/healthz", response_model=bodies.Health)
+    async def healthz() -> Any:
+        """200 while the process serves, whatever it serves."""
+        return {"state": service.status().state}
+
+    _telling(router, source, events)
+    return router
+
+
+def _telling(router: APIRouter, source: Source, events: EventLog) -> None:
     @router.get(
         "/api/v1/events",
         response_class=Response,
@@ -200,15 +209,10 @@ def watching(source: Source, events: EventLog, activity: Activity) -> APIRouter:
     )
     async def metrics() -> Response:
         """Prometheus."""
-        text = await run_in_threadpool(gauges.render, source, await full_status(), events.num_clients)
+        text = await run_in_threadpool(
+            gauges.render, source, await full_status(source, events), events.num_clients
+        )
         return Response(text, headers={"content-type": gauges.CONTENT_TYPE})
-
-    @router.get("/healthz", response_model=models.Health)
-    async def healthz() -> Any:
-        """200 while the process serves, whatever it serves."""
-        return {"state": service.status().state}
-
-    return router
 
 
 def changing(source: Source, token: Token) -> APIRouter:
@@ -216,8 +220,8 @@ def changing(source: Source, token: Token) -> APIRouter:
     router = APIRouter(prefix="/api/v1", responses=ERRORS)
     service = source.service
 
-    @router.post("/checkpoints", response_model=models.Accepted, status_code=201)
-    async def submit(body: models.Submission) -> Any:
+    @router.post("/checkpoints", response_model=bodies.Accepted, status_code=201)
+    async def submit(body: bodies.Submission) -> Any:
         """Evaluate a checkpoint."""
         _check_takes_work(service.status().state)
         path = await run_in_threadpool(source.allowed_path, body.path)
@@ -226,8 +230,8 @@ def changing(source: Source, token: Token) -> APIRouter:
         job_ids = service.submit(path, body.datasets, body.priority)
         return {"job_ids": list(job_ids), "target": job_ids[0].partition("/")[0]}
 
-    @router.post("/cancel", response_model=models.Cancelled, status_code=202)
-    async def cancel(body: models.Cancel) -> Any:
+    @router.post("/cancel", response_model=bodies.Cancelled, status_code=202)
+    async def cancel(body: bodies.Cancel) -> Any:
         """Cancel a job."""
         if service.status().state == "starting":
             _check_takes_work("starting")
@@ -241,7 +245,7 @@ def changing(source: Source, token: Token) -> APIRouter:
         return {"job_id": body.job_id, "status": status.value}
 
     @router.post("/login", status_code=204, response_class=Response)
-    async def login(body: models.Login) -> Response:
+    async def login(body: bodies.Login) -> Response:
         """A cookie for the page, in return for the token."""
         if not token.is_right(body.token):
             raise wrong_token()
@@ -250,6 +254,12 @@ def changing(source: Source, token: Token) -> APIRouter:
         return answer
 
     return router
+
+
+async def full_status(source: Source, events: EventLog) -> dict[str, Any]:
+    """The whole of /status; call it in the service's loop."""
+    said = source.service.status()
+    return await run_in_threadpool(source.status, said, last_event_id=events.last_id)
 
 
 def engine_items(source: Source, activity: Activity) -> list[dict[str, Any]]:
