@@ -48,6 +48,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         cancels=st.integers(1, 2),
         attempts=st.integers(1, 3),
         datasets=st.sampled_from([("a",), ("a", "b")]),
+        every=st.sampled_from([1, 1, 2, 3]),
         drain=st.sampled_from([None, 300.0]),
     )
     def begin(
@@ -59,6 +60,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         cancels: int,
         attempts: int,
         datasets: tuple[str, ...],
+        every: int,
         drain: float | None,
     ) -> None:
         self.shell = EvalShell(
@@ -69,6 +71,7 @@ class ScheduleMachine(RuleBasedStateMachine):
             max_consecutive_cancels=cancels,
             max_attempts=attempts,
             datasets=datasets,
+            eval_every={datasets[-1]: every},
             drain_timeout_s=drain,
             job_timeout_s=100.0,
             abort_grace_s=10.0,
