@@ -1,4 +1,4 @@
-"""A picture of a run: score by policy version, one line a dataset.
+"""A picture of a run: score by policy version with its 95 % interval, one line a dataset.
 
 Knows results only. Invariant: only evaluations that succeeded are points; a version whose
 evaluation did not succeed is marked in a strip below, so that a gap in a line has a reason.
@@ -81,6 +81,7 @@ class _Frame:
     @classmethod
     def around(cls, results: Sequence[JobResult]) -> _Frame:
         scores = [r.score for r in results if r.status == JobStatus.SUCCEEDED and r.score is not None]
+        scores += [bound for result in results for bound in _bounds(result)]
         low, high = min([0.0, *scores]), max([1.0, *scores])
         return cls(
             datasets=tuple(sorted({result.dataset for result in results})),
@@ -98,17 +99,31 @@ class _Frame:
         return self.low - self.row_height * len(self.marks)
 
 
+def _bounds(result: JobResult) -> tuple[float, ...]:
+    """The ends of the score's interval; empty where there is none."""
+    low, high = result.metrics.get("score/low"), result.metrics.get("score/high")
+    return () if low is None or high is None else (low, high)
+
+
+def _draw_intervals(axes: Axes, results: Sequence[JobResult], *, step: str, colour: str) -> None:
+    """An upright line through each point."""
+    known = [(getattr(result, step), bounds) for result in results if (bounds := _bounds(result))]
+    if known:
+        at, lows, highs = zip(*((at, low, high) for at, (low, high) in known), strict=True)
+        axes.vlines(list(at), list(lows), list(highs), color=colour, alpha=0.5, linewidth=1.2, clip_on=False)
+
+
 def _draw(axes: Axes, results: Sequence[JobResult], frame: _Frame, *, step: str) -> None:
     """One panel: a line of scores a dataset, and below them the marks of what has no score."""
     from matplotlib.ticker import MaxNLocator
 
     for index, dataset in enumerate(frame.datasets):
-        points = sorted(
-            (getattr(result, step), result.score)
-            for result in results
-            if result.dataset == dataset and result.status == JobStatus.SUCCEEDED and result.score is not None
-        )
+        scored = [
+            result for result in results if result.dataset == dataset and result.status == JobStatus.SUCCEEDED
+        ]
+        points = sorted((getattr(each, step), each.score) for each in scored if each.score is not None)
         if points:
+            _draw_intervals(axes, scored, step=step, colour=_COLOURS[index % len(_COLOURS)])
             axes.plot(
                 [at for at, _ in points],
                 [score for _, score in points],

@@ -77,3 +77,19 @@ def test_datasets_beyond_the_palette_still_look_different() -> None:
         for i in range(28)
     }
     assert len(looks) == 28
+
+
+def test_a_score_has_its_interval_within_the_picture() -> None:
+    import msgspec
+    from matplotlib.figure import Figure
+
+    found = msgspec.structs.replace(
+        result(5, "rev", "succeeded", 0.5), metrics={"score/low": 0.3, "score/high": 1.4}
+    )
+    results = [found, result(6, "rev", "succeeded", 0.6)]
+    axes = Figure().subplots()
+    frame = plot._Frame.around(results)
+    plot._draw(axes, results, frame, step="policy_version")
+    (upright,) = [each for each in axes.collections if hasattr(each, "get_segments")]
+    assert [segment.tolist() for segment in upright.get_segments()] == [[[5, 0.3], [5, 1.4]]]
+    assert axes.get_ylim()[1] > 1.4
