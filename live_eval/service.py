@@ -106,7 +106,7 @@ class Service:
         self._group: EngineGroup | EnginesOnDemand | None = None
         self._pump: SinkPump | None = None
         self._http: HttpApi | None = None
-        self._folders: CheckpointWatch | None = None
+        self._folders = CheckpointWatch(config.checkpoint_watch)
         self._looking = asyncio.Lock()
         self._stopped = False
         self._engine_states: dict[str, str] = {}
@@ -148,11 +148,9 @@ class Service:
 
     async def _look(self, coordinator: Coordinator) -> None:
         async with self._looking:
-            if self._folders is None:
-                with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
-                    known = checkpoints_of(ledger.jobs())
-                self._folders = CheckpointWatch(self._config.checkpoint_watch, known=known)
-            found = await asyncio.to_thread(self._folders.look)
+            with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
+                known = checkpoints_of(ledger.jobs())  # some were asked for by their names
+            found = await asyncio.to_thread(self._folders.look, known)
             for _, why in found.refused:
                 logger.warning("not evaluated: %s", why)
             for path in found.whole:

@@ -35,17 +35,12 @@ class CheckpointWatch:
     """Looks into folders; blocks as long as their file system does."""
 
     folders: Sequence[Path]
-    known: Iterable[str] = ()
-    """Paths that were evaluated before, links followed."""
-    _done: set[str] = field(init=False)
+    _done: set[str] = field(default_factory=set, init=False)
     _stamps: dict[str, Stamp] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
-        """Take note of what is known."""
-        self._done = {os.path.realpath(path) for path in self.known}
-
-    def look(self) -> Found:
-        """What is new since the last look."""
+    def look(self, known: Iterable[str] = ()) -> Found:
+        """What is new since the last look, and is none of the paths that are `known`, links followed."""
+        self._done.update(os.path.realpath(path) for path in known)
         whole: list[Path] = []
         refused: list[tuple[Path, str]] = []
         for path in self._candidates():

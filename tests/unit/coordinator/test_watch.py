@@ -48,8 +48,8 @@ def test_one_that_is_being_written_is_left_until_it_is_whole_and_quiet(tmp_path:
 
 def test_what_was_evaluated_before_is_known_by_its_real_path(folder: Path) -> None:
     (folder / "latest").symlink_to(folder / "step_1000")
-    watch = CheckpointWatch([folder], known=[str(folder / "step_40"), str(folder / "latest")])
-    watch.look()
+    watch = CheckpointWatch([folder])
+    watch.look([str(folder / "step_40"), str(folder / "latest")])
     assert names(watch) == ["step_200"]
 
 
