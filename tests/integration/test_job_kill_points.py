@@ -35,6 +35,9 @@ MAX_WAITING = 3
 REACH_S = 20.0
 """A life that has not come to its point by then is killed all the same."""
 
+ONCE_A_LIFE = ("jsonl.open", "wandb.open", "ledger.requeue", "ledger.put")
+"""What a life may pass no second time."""
+
 FEW = (
     ("samples.append:half", 3),
     ("ledger.requeue:commit", 1),
@@ -54,7 +57,12 @@ def chosen() -> list[list[tuple[str, int]]]:
     points: list[str] = []
     while len(points) < NUM_KILLS:
         points += numbers.sample(POINTS, len(POINTS))
-    kills = [(point, numbers.choice((1, 1, 2, 3))) for point in points[:NUM_KILLS]]
+    kills: list[tuple[str, int]] = []
+    for point in points:
+        if point.startswith("ledger.requeue"):
+            kills.append(("samples.append:after", 1))  # leaves a job that was running
+        kills.append((point, 1 if point.startswith(ONCE_A_LIFE) else numbers.choice((1, 1, 2, 3))))
+    kills = kills[:NUM_KILLS]
     return [kills[begin : begin + KILLS_A_JOB] for begin in range(0, NUM_KILLS, KILLS_A_JOB)]
 
 
