@@ -45,6 +45,7 @@ from live_eval.results.sinks import Sink, SinkPump
 from live_eval.results.wandb_sink import WandbSink, wandb_run_id
 from live_eval.rundir import SERVICE_SOCKET, RunDir
 from live_eval.scheduling.scheduler import Scheduler
+from live_eval.store.checkpoint import check_complete
 from live_eval.store.store import VersionStore
 from live_eval.targets import CheckpointTarget
 from protocol.errors import ProtocolError, UnknownMessage
@@ -155,7 +156,8 @@ class Service:
                 logger.warning("not evaluated: %s", why)
             for path in found.whole:
                 try:
-                    logger.info("%s: %s", path, ", ".join(coordinator.submit_checkpoint(str(path))))
+                    job_ids = coordinator.submit_checkpoint(str(path), checked=True)
+                    logger.info("%s: %s", path, ", ".join(job_ids))
                 except LiveEvalError as error:
                     logger.warning("not evaluated: %s", error)
 
@@ -314,7 +316,7 @@ class Service:
             config=self._config,
             status=self._status,
             submit=lambda path, datasets, priority: self._serving().submit_checkpoint(
-                path, datasets, priority=priority
+                path, datasets, priority=priority, checked=True
             ),
             cancel=lambda job_id: self._serving().cancel(job_id),
             engines=lambda: self._group.engines if self._group is not None else (),
@@ -353,8 +355,9 @@ class Service:
                 await self._last_looks(coordinator)
                 coordinator.training_ended()
             case SubmitCheckpoint():
+                await asyncio.to_thread(check_complete, message.path)
                 job_ids = coordinator.submit_checkpoint(
-                    message.path, message.datasets, priority=message.priority
+                    message.path, message.datasets, priority=message.priority, checked=True
                 )
                 return JobsAccepted(job_ids=job_ids)
             case CancelJob():

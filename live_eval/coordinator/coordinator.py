@@ -128,11 +128,12 @@ class Coordinator:
         self._apply(self._scheduler.shutdown(now=self._clock()))
 
     def submit_checkpoint(
-        self, path: str, datasets: Sequence[str] = (), *, priority: int = 0
+        self, path: str, datasets: Sequence[str] = (), *, priority: int = 0, checked: bool = False
     ) -> tuple[str, ...]:
         """Let a checkpoint be evaluated; the ids of its jobs.
 
-        Of the checkpoints that wait the one of the highest `priority` is next.
+        Of the checkpoints that wait the one of the highest `priority` is next. `checked`: the caller has
+        seen that the directory is whole, in a thread, since a slow file system must not hold the loop.
         CorruptVersion if the directory is no whole safetensors checkpoint, ConfigError if a
         dataset is not configured, LiveEvalError if all is finished; nothing is recorded then.
         """
@@ -141,7 +142,8 @@ class Coordinator:
         if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
             raise ConfigError(f"priority is {priority}: give {-MAX_PRIORITY} to {MAX_PRIORITY}")
         directory = Path(path).absolute()
-        check_complete(directory)
+        if not checked:
+            check_complete(directory)
         number = self._ledger.next_checkpoint_number()
         target = CheckpointTarget(path=str(directory), number=number, train_step=train_step_of(directory))
         actions = self._scheduler.checkpoint_submitted(target, datasets, priority=priority, now=self._clock())

@@ -48,7 +48,7 @@ class ServiceSide:
     config: ServiceConfig
     status: Callable[[], ServiceStatus]
     submit: Callable[[str, Sequence[str], int], tuple[str, ...]]
-    """Path, datasets, priority -> job ids. LiveEvalError while it starts or where it cannot be."""
+    """Path of a whole checkpoint, datasets, priority -> job ids. LiveEvalError where it cannot be."""
     cancel: Callable[[str], JobStatus]
     engines: Callable[[], Sequence[Engine]] = tuple
     sink_lag: Callable[[], dict[str, int]] = dict
