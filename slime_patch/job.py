@@ -224,14 +224,13 @@ class LiveEvalJob:
             # Ray ends an actor's child processes with it, W&B's among them, before rows are written out.
             flushing = [handle.__ray_call__.remote(end_tracking) for handle in handles]
             ray.wait(flushing, num_returns=len(flushing), timeout=EXIT_TIMEOUT_S)
+        for handle in handles:
+            # At once: an actor that was asked to end may hang in its exit, and a kill no longer reaches it.
+            ray.kill(handle, no_restart=True)
         if self._rollout_manager is not None:
             # Its engines are gone, and a fully-async worker in it would go on asking them.
-            handles.append(self._rollout_manager)
-        ending = [handle.__ray_terminate__.remote() for handle in handles]
-        if ending:
-            ray.wait(ending, num_returns=len(ending), timeout=EXIT_TIMEOUT_S)
-        for handle in handles:
-            ray.kill(handle, no_restart=True)
+            ray.wait([self._rollout_manager.__ray_terminate__.remote()], timeout=EXIT_TIMEOUT_S)
+            ray.kill(self._rollout_manager, no_restart=True)
         groups = {entry[0] for entry in self._groups.values() if entry and entry[0] is not None}
         for group in groups:
             remove_placement_group(group)
