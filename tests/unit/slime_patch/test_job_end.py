@@ -22,9 +22,8 @@ RELEASED = [
     "trainer.live_eval_close",
     "receiver.read_all_mail",
     "trainer.__ray_call__",
-    "trainer.__ray_terminate__",
-    "manager.__ray_terminate__",
     "kill trainer",
+    "manager.__ray_terminate__",
     "kill manager",
     "remove slime's group",
 ]
