@@ -154,7 +154,14 @@ class RayWire:
         self._ray.kill(self._actor, no_restart=False)
 
     def revive(self) -> None:
-        self._ray.get(self._actor.ping.remote(), timeout=60.0)
+        deadline = time.monotonic() + 60.0
+        while True:  # Ray refuses calls while it restarts the actor
+            try:
+                self._ray.get(self._actor.ping.remote(), timeout=60.0)
+                return
+            except self._ray.exceptions.ActorUnavailableError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
 
     def close(self) -> None:
         self._ray.kill(self._actor, no_restart=True)
