@@ -219,7 +219,7 @@ def test_a_join_that_nobody_answers_ends_with_the_groups_name_and_the_process_li
     )
     with BlockingClient(facade.config.socket) as client:
         began = time.monotonic()
-        with pytest.raises(PeerError, match="group slime-pp_4: (rank 1 of 2|not all members)"):
+        with pytest.raises(PeerError, match=r"group slime-pp_4: (rank 1 of 2|not all members)"):
             client.request(request, timeout_s=20.0)
         assert time.monotonic() - began < 10.0
         assert isinstance(client.request(GroupStatusRequest(), timeout_s=5.0), GroupStatus)
