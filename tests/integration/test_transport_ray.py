@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +13,21 @@ import numpy as np
 import pytest
 from fakes.faulty_syncs import SCENARIOS, bytes_of, digests_of, send, whole
 from fakes.local_ray import local_ray
-from fakes.sync import DOWN, EMBED, MODEL, NORM, UP, begin, bucket, commit, content, done, write_base
-from fakes.weights import weights
+from fakes.ray_site import WAIT_S, RayPlayer, Site, make_publisher, outcomes, publish
+from fakes.sync import DOWN, EMBED, MODEL, NORM, UP, begin, bucket, commit, content, done
 
 from live_eval.errors import TransportError
 from live_eval.publisher.ray_link import RayLink
-from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 from live_eval.publisher.staging import staging_bytes
-from live_eval.store import BaseCheckpoint, VersionStore
 from live_eval.subscriber.ray_receiver import RayReceiverConfig, start_ray_receiver
-from protocol.codec import decode, encode
+from protocol.codec import encode
 from protocol.messages import BucketHeader, ErrorReply, Message, SyncOutcome, TensorMeta
 from protocol.payload import payload_layout
 
 if TYPE_CHECKING:
-    from live_eval.publisher.base import SyncReport
+    from live_eval.publisher.ray_ref import RayRefPublisher
 
 pytestmark = pytest.mark.ray
-
-WAIT_S = 60.0
-"""Longest wait of a test for anything; a restarted actor imports everything anew."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,96 +36,12 @@ def ray_cluster() -> Iterator[None]:
         yield
 
 
-class Site:
-    """A receiver actor and its store."""
-
-    def __init__(self, root: Path, name: str, *, tensors: Sequence[TensorMeta] = (), **settings: Any) -> None:
-        write_base(root / "base", tied=True, tensors=tensors)
-        config = {"max_bytes": 1 << 30, "deadline_s": 2.0, "payload_timeout_s": 1.0, "keep_newest": 100}
-        self.root = root
-        self.actor: Any = start_ray_receiver(
-            RayReceiverConfig(store=root / "store", base=root / "base", **(config | settings)), name=name
-        )
-
-    def pid(self) -> int:
-        import ray
-
-        return ray.get(self.actor.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT_S)
-
-    def read(self, question: Callable[[VersionStore], Any]) -> Any:
-        """Ask the store as the service would: from another process than the receiver."""
-        with VersionStore.open(self.root / "store", max_bytes=1 << 30, keep_newest=100) as store:
-            return question(store)
-
-    def reasons(self, life: str) -> list[tuple[int, str]]:
-        found = self.read(lambda store: store.discarded())
-        return [(record.weight_version, record.reason) for record in found if record.incarnation_id == life]
-
-    def sealed(self, life: str) -> list[int]:
-        """Weight versions of a life that are sealed; each is verified."""
-
-        def ask(store: VersionStore) -> list[int]:
-            numbers = {i.number for i in store.incarnations() if i.incarnation_id == life}
-            records = [record for record in store.sealed() if record.incarnation in numbers]
-            for record in records:
-                store.verify(record.policy_version)
-            return [record.weight_version for record in records]
-
-        return self.read(ask)
-
-    def content(self, policy_version: int, tensor: TensorMeta) -> bytes:
-        found = np.empty(tensor.num_bytes, dtype=np.uint8)
-        path = self.read(lambda store: store.path(policy_version))
-        BaseCheckpoint.read(path).copy_tensor(tensor.name, found)
-        return found.tobytes()
-
-    def close(self) -> None:
-        import ray
-
-        ray.kill(self.actor, no_restart=True)
-
-
-class RayPlayer:
-    """Sends by hand."""
-
-    def __init__(self, actor: Any) -> None:
-        self.actor = actor
-
-    def ask(self, message: Message) -> Message:
-        return self.call(self.actor.request.remote(encode(message)))
-
-    def bucket(self, header: BucketHeader, data: Sequence[np.ndarray]) -> Message:
-        import ray
-
-        return self.hand_over(header, ray.put(self.pack(header, data)))
-
-    def hand_over(self, header: BucketHeader, *refs: Any) -> Message:
-        return self.call(self.actor.bucket.remote(encode(header), list(refs)))
-
-    def pack(self, header: BucketHeader, data: Sequence[np.ndarray]) -> np.ndarray:
-        layout = payload_layout(header.tensors)
-        payload = np.zeros(layout.num_bytes, dtype=np.uint8)
-        for start, part in zip(layout.offsets, data, strict=True):
-            payload[start : start + len(part)] = part
-        return payload
-
-    def call(self, pending: Any) -> Message:
-        import ray
-
-        return decode(ray.get(pending, timeout=WAIT_S))
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One receiver for all tests that leave it alive."""
     site = Site(tmp_path_factory.mktemp("site"), "shared")
     yield site
     site.close()
-
-
-def make_publisher(link: RayLink, life: str, **settings: Any) -> RayRefPublisher:
-    config: dict[str, Any] = {"run_id": "run", "slot_bytes": 4096, "bucket_bytes": 128, "deadline_s": 0.5}
-    return RayRefPublisher(link, RayPublisherConfig(incarnation_id=life, **(config | settings)))
 
 
 @pytest.fixture
@@ -145,23 +56,6 @@ def publishers() -> Iterator[Callable[..., RayRefPublisher]]:
     yield make
     for publisher in made:
         publisher.close(10.0)
-
-
-def publish(publisher: RayRefPublisher, version: int, tensors: Sequence[TensorMeta] = MODEL) -> SyncReport:
-    publisher.begin(version, rollout_id=version - 2, train_step=version * 10)
-    for named in weights(version, tensors):
-        publisher.put_bucket([named])
-    return publisher.commit()
-
-
-def outcomes(publisher: RayRefPublisher, number: int) -> list[SyncOutcome]:
-    found: list[SyncOutcome] = []
-    deadline = time.monotonic() + WAIT_S
-    while len(found) < number and time.monotonic() < deadline:
-        found += publisher.outcomes()
-        time.sleep(0.02)
-    assert len(found) == number, found
-    return found
 
 
 def test_syncs_become_versions_with_the_trainers_bytes(site: Site, publishers: Any) -> None:
