@@ -16,17 +16,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from live_eval.errors import ConfigError
 from live_eval.mailbox import WEIGHTS, Mailbox
 from live_eval.publisher.base import SyncReport
 from live_eval.publisher.meter import SyncMeter
 from live_eval.publisher.notes import given_up, outcome_of
+from live_eval.publisher.opening import opening
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
-from protocol.messages import SyncBegin
 from slime_patch.tap import SyncNote
+
+if TYPE_CHECKING:
+    from protocol.messages import SyncBegin
 
 HOOK_SEAM = "_post_write_hook"
 INDEX = "model.safetensors.index.json"
@@ -129,16 +132,12 @@ class FileTap:
             raise
 
     def _begin(self) -> SyncBegin:
-        version = self._updater.weight_version
-        return SyncBegin(
-            sync_id=f"{self._sender.incarnation_id}/{version}",
-            run_id=self._sender.run_id,
-            incarnation_id=self._sender.incarnation_id,
-            weight_version=version,
+        return opening(
+            self._sender,
+            self._updater.weight_version,
             sources=(SOURCE,),
             rollout_id=self.note.rollout_id,
             train_step=self.note.train_step,
-            began_at=time.time(),
         )
 
     def _give_up(self, begin: SyncBegin, reason: DiscardReason, detail: str) -> str:

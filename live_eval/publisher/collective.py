@@ -28,6 +28,7 @@ from live_eval.errors import TransportError
 from live_eval.publisher.base import NamedTensor, SyncReport, tensor_meta
 from live_eval.publisher.membership import Membership, failures
 from live_eval.publisher.notes import MAX_OUTCOMES, given_up, outcome_of
+from live_eval.publisher.opening import opening
 from live_eval.reasons import DiscardReason
 from protocol.messages import (
     BucketHeader,
@@ -125,16 +126,13 @@ class CollectivePublisher:
         if type(weight_version) is not int or weight_version < 1:
             raise TransportError(f"weight version {weight_version!r} is no positive integer")
         self.abort(f"weight version {weight_version} began")
-        begin = SyncBegin(
-            sync_id=f"{self._config.incarnation_id}/{weight_version}",
-            run_id=self._config.run_id,
-            incarnation_id=self._config.incarnation_id,
-            weight_version=weight_version,
+        begin = opening(
+            self._config,
+            weight_version,
             sources=self._config.sources or (self._config.source,),
-            num_bytes=num_bytes,
             rollout_id=rollout_id,
             train_step=train_step,
-            began_at=time.time(),
+            num_bytes=num_bytes,
         )
         self._open = sync = _OpenSync(begin=begin)
         with self._held(sync):

@@ -21,6 +21,7 @@ from typing import Any
 from live_eval.digests import tensor_digest
 from live_eval.publisher.base import NamedTensor, SyncReport
 from live_eval.publisher.notes import given_up
+from live_eval.publisher.opening import opening
 from live_eval.publisher.sender import LinkError, ReceiverLink, StagedSync, SyncSender
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
@@ -142,16 +143,13 @@ class MemberPublisher:
         """Open the sync at the receiver, or give it up; waits for `deadline_s + probe_timeout_s` at most."""
         began = time.perf_counter()
         self.abort(f"weight version {weight_version} began")
-        begin = SyncBegin(
-            sync_id=f"{self._config.incarnation_id}/{weight_version}",
-            run_id=self._config.run_id,
-            incarnation_id=self._config.incarnation_id,
-            weight_version=weight_version,
+        begin = opening(
+            self._config,
+            weight_version,
             sources=self._config.sources or (self._config.source,),
-            num_bytes=num_bytes,
             rollout_id=rollout_id,
             train_step=train_step,
-            began_at=time.time(),
+            num_bytes=num_bytes,
         )
         self._open = sync = _OpenSync(begin=begin)
         if not self._is_member():

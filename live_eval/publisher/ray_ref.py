@@ -14,16 +14,19 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from live_eval.publisher.base import NamedTensor, SyncReport, bucketize
 from live_eval.publisher.notes import given_up
+from live_eval.publisher.opening import opening
 from live_eval.publisher.sender import ReceiverLink, StagedSync, SyncSender
 from live_eval.publisher.staging import StagedBucket, StagingPool, StagingSlot
 from live_eval.reasons import DiscardReason
-from protocol.messages import SyncBegin, SyncGivenUp, SyncOutcome
+
+if TYPE_CHECKING:
+    from protocol.messages import SyncBegin, SyncGivenUp, SyncOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -116,20 +119,16 @@ class RayRefPublisher:
             self._drop(
                 self._open, DiscardReason.SUPERSEDED_BY_BEGIN, f"weight version {weight_version} began"
             )
-        number = weight_version if type(weight_version) is int else 0
-        begin = SyncBegin(
-            sync_id=f"{self._config.incarnation_id}/{weight_version}",
-            run_id=self._config.run_id,
-            incarnation_id=self._config.incarnation_id,
-            weight_version=number,
+        begin = opening(
+            self._config,
+            weight_version,
             sources=self._sources,
-            num_bytes=num_bytes,
             rollout_id=rollout_id,
             train_step=train_step,
-            began_at=time.time(),
+            num_bytes=num_bytes,
         )
         self._open = sync = _OpenSync(begin=begin, slot=None)
-        if number < 1:
+        if begin.weight_version < 1:
             sync.fault = (DiscardReason.BAD_WEIGHT_VERSION, f"{weight_version!r} is no positive integer")
         else:
             self._take_slot(sync)
