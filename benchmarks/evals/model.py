@@ -51,6 +51,9 @@ class EvalModel:
 
     def write(self, path: Path) -> None:
         """Write a Hugging Face checkpoint with a tokenizer."""
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
         self._model.save_pretrained(path)
         make_tokenizer().save_pretrained(path)
 

@@ -35,7 +35,6 @@ from protocol.messages import (
     StoreChanged,
     SyncBegin,
     SyncCommit,
-    TrainingEnded,
 )
 
 if TYPE_CHECKING:
@@ -166,22 +165,10 @@ class Rig:
         self.until(ended, f"{job_id} ends")
         return found[0]
 
-    def num_done(self, job_id: str) -> int:
-        """Samples of a running job that are there; 0 before it runs."""
-        try:
-            with LedgerReader.open_readonly(self.run_dir.ledger) as reader:
-                return reader.job(job_id).num_done if reader.has_job(job_id) else 0
-        except LedgerError:
-            return 0
-
     def running(self) -> tuple[str, ...]:
         """Jobs that run now."""
         answer = self._ask(StatusRequest())
         return answer.running if isinstance(answer, ServiceStatus) else ()
-
-    def end_training(self) -> None:
-        """Nothing more will come."""
-        self._ask(TrainingEnded())
 
     def until(self, condition: Callable[[], bool], what: str, *, pause_s: float = 0.02) -> None:
         """Wait; Stuck if it does not come about, or the service ended."""
