@@ -7,6 +7,7 @@ Invariant: no wait here is without a bound, and what was reserved is given back 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,27 +115,33 @@ def probe(modules: tuple[str, ...]) -> str:
 
 def check_importable(node_ids: list[str], modules: tuple[str, ...]) -> None:
     """ConfigError if live-eval's code is not on one of the nodes."""
+    for node_id, problem in _problems(probe, node_ids, modules):
+        raise ConfigError(
+            f"live-eval cannot be imported on node {node_id} ({problem}): install it there, or put it on "
+            "PYTHONPATH in the job's runtime_env"
+        )
+
+
+def _problems(
+    check: Callable[..., str], node_ids: list[str], *arguments: object
+) -> Iterator[tuple[str, str]]:
+    """Run the check on all of these nodes at once; each node with what is wrong there, where something is."""
     import ray
     import ray.exceptions
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task = ray.remote(probe)
-    refs = {
-        node_id: task.options(
-            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)
-        ).remote(modules)
-        for node_id in node_ids
-    }
-    for node_id, ref in refs.items():
+    def start(node_id: str) -> Any:
+        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        task: Any = ray.remote(check).options(num_cpus=0, scheduling_strategy=place)
+        return task.remote(*arguments)
+
+    for node_id, ref in [(node_id, start(node_id)) for node_id in node_ids]:
         try:
-            problem = ray.get(ref, timeout=PROBE_TIMEOUT_S)
+            problem = str(ray.get(ref, timeout=PROBE_TIMEOUT_S))
         except ray.exceptions.RayError as error:
             problem = str(error).strip().splitlines()[-1]
         if problem:
-            raise ConfigError(
-                f"live-eval cannot be imported on node {node_id} ({problem}): install it there, or put it on "
-                "PYTHONPATH in the job's runtime_env"
-            )
+            yield node_id, problem
 
 
 def live_nodes() -> list[str]:
@@ -171,24 +178,10 @@ def _sees_mailbox(directory: str, token: str) -> str:
 
 def share_directory(directory: Path, *, reader: str, token: str) -> None:
     """Make a mailbox on node `reader`; ConfigError if a node with GPUs does not see it."""
-    import ray
-    import ray.exceptions
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    def start(function: Any, node_id: str) -> Any:
-        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
-        return task.remote(str(directory), token)
-
-    for function, nodes in ((_make_mailbox, [reader]), (_sees_mailbox, _training_nodes())):
-        for node_id, ref in [(node_id, start(function, node_id)) for node_id in nodes]:
-            try:
-                problem = ray.get(ref, timeout=PROBE_TIMEOUT_S)
-            except ray.exceptions.RayError as error:
-                problem = str(error).strip().splitlines()[-1]
-            if problem:
-                raise ConfigError(
-                    f"{directory} on node {node_id}: {problem}; versions travel through it, so it must be on "
-                    "a file system that trainers and eval engines share: see --eval-transport-dir, or "
-                    "--update-weight-disk-dir where slime's updates are files"
-                )
+    for check, nodes in ((_make_mailbox, [reader]), (_sees_mailbox, _training_nodes())):
+        for node_id, problem in _problems(check, nodes, str(directory), token):
+            raise ConfigError(
+                f"{directory} on node {node_id}: {problem}; versions travel through it, so it must be on "
+                "a file system that trainers and eval engines share: see --eval-transport-dir, or "
+                "--update-weight-disk-dir where slime's updates are files"
+            )
