@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from live_eval.publisher.base import tensor_meta
-from live_eval.store.headers import build_header, layout
+from live_eval.tensor_files import build_header, layout
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from live_eval.store.headers import build_header, layout
+from live_eval.tensor_files import build_header, layout
 
 if TYPE_CHECKING:
     from protocol.messages import TensorMeta

@@ -7,9 +7,7 @@ this process.
 
 from __future__ import annotations
 
-import json
 import logging
-import struct
 import threading
 import time
 from collections import deque
@@ -20,7 +18,7 @@ from live_eval.processes import stand_back
 from live_eval.publisher.notes import MAX_OUTCOMES, given_up, outcome_of
 from live_eval.publisher.sender import StagedSync
 from live_eval.reasons import DiscardReason
-from protocol.dtypes import DTYPES
+from live_eval.tensor_files import build_header
 from protocol.errors import ProtocolError
 from protocol.messages import SourceDone, SyncGivenUp, SyncOutcome
 
@@ -150,19 +148,10 @@ def post_note(mailbox: Mailbox, note: SyncGivenUp, *, life: str, source: str) ->
 
 def write_bucket(path: Path, bucket: StagedBucket) -> dict[str, str]:
     """Write the bucket's tensors as a safetensors file, in order; their digests."""
-    table, end = {}, 0
-    for tensor in bucket.tensors:
-        begin, end = end, end + tensor.num_bytes
-        table[tensor.name] = {
-            "dtype": DTYPES[tensor.dtype].safetensors,
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    header = json.dumps(table, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
+    prefix, _ = build_header(bucket.tensors)
     digests: dict[str, str] = {}
     with path.open("wb", buffering=0) as file:
-        file.write(struct.pack("<Q", len(header)) + header)
+        file.write(prefix)
         for tensor, view in zip(bucket.tensors, bucket.views(), strict=True):
             done = 0
             while done < len(view):

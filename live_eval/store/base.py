@@ -20,7 +20,7 @@ import numpy as np
 from live_eval.digests import tensor_digest
 from live_eval.errors import CorruptVersion
 from live_eval.store.checkpoint import read_config, read_headers
-from live_eval.store.headers import TensorSlot, read_chunks
+from live_eval.tensor_files import TensorSlot, read_chunks
 from protocol.messages import TensorMeta
 
 MAX_SIDE_FILE_BYTES = 64 << 20

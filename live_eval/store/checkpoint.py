@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from live_eval.errors import CorruptVersion
 from live_eval.store.finite import first_nonfinite
-from live_eval.store.headers import FileHeader, read_header
+from live_eval.tensor_files import FileHeader, read_header
 
 INDEX_NAME = "model.safetensors.index.json"
 CONFIG_NAME = "config.json"

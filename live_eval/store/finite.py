@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from live_eval.store.headers import FileHeader, read_chunks
+from live_eval.tensor_files import FileHeader, read_chunks
 
 
 class _Pattern(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 
 from live_eval.errors import StoreFull
 from live_eval.store.directories import is_full
-from live_eval.store.headers import build_header, layout
+from live_eval.tensor_files import build_header, layout
 
 if TYPE_CHECKING:
     from protocol.messages import TensorMeta

@@ -14,8 +14,8 @@ import xxhash
 from live_eval.digests import tensor_digest
 from live_eval.errors import CorruptVersion
 from live_eval.store.finite import all_finite
-from live_eval.store.headers import TensorSlot, read_chunks, read_header
 from live_eval.store.manifest import MANIFEST_NAME, Manifest, TensorRecord
+from live_eval.tensor_files import TensorSlot, read_chunks, read_header
 
 
 def verify_directory(path: Path, manifest: Manifest, *, check_finite: bool = True) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from live_eval.errors import StoreError, StoreFull
 from live_eval.store.directories import is_full
-from live_eval.store.headers import build_header, layout
+from live_eval.tensor_files import build_header, layout
 
 if TYPE_CHECKING:
     import numpy as np

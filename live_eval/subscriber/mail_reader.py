@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from live_eval.errors import CorruptVersion, TransportError
 from live_eval.reasons import DiscardReason
-from live_eval.store.headers import TensorSlot, read_chunks, read_header
 from live_eval.subscriber.delta import BrokenChain
 from live_eval.subscriber.expected import SyncFault
+from live_eval.tensor_files import TensorSlot, read_chunks, read_header
 from protocol.messages import BucketHeader, SourceDone, SyncAccepted, SyncBegin, SyncCommit, SyncGivenUp
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from live_eval.store import BaseCheckpoint
-from live_eval.store.headers import build_header, layout
+from live_eval.tensor_files import build_header, layout
 from protocol.messages import BucketHeader, SyncBegin, TensorMeta
 
 if TYPE_CHECKING:

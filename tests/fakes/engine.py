@@ -17,7 +17,7 @@ from typing import Any
 from fakes.engine_http import Hangup, HttpServer, Reply
 
 from live_eval.digests import tensor_digest
-from live_eval.store.headers import read_header
+from live_eval.tensor_files import read_header
 
 VERSION = "0.5.15.post1"
 

@@ -7,7 +7,7 @@ import random
 import struct
 from pathlib import Path
 
-from live_eval.store.headers import build_header, layout
+from live_eval.tensor_files import build_header, layout
 from protocol.messages import TensorMeta
 
 VOCAB_SIZE = 64

@@ -10,7 +10,7 @@ import numpy as np
 from fakes.sync import content
 
 from live_eval.digests import tensor_digest
-from live_eval.store.headers import build_header
+from live_eval.tensor_files import build_header
 from protocol.messages import SourceDone, SyncBegin, TensorMeta
 
 if TYPE_CHECKING:

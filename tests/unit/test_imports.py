@@ -36,6 +36,7 @@ LEAVES = {
         "reasons",
         "targets",
         "digests",
+        "tensor_files",
         "channel",
         "collective",
         "rundir",

@@ -8,7 +8,7 @@ import numpy as np
 
 from live_eval.engines.blank import FILE_NAME, write_blank_weights
 from live_eval.store.finite import first_nonfinite
-from live_eval.store.headers import read_header
+from live_eval.tensor_files import read_header
 from protocol.dtypes import DTYPES
 from protocol.messages import TensorMeta
 

@@ -9,7 +9,7 @@ import pytest
 from fakes.checkpoints import finite_bytes
 
 from live_eval.store.finite import all_finite, first_nonfinite
-from live_eval.store.headers import CHUNK_BYTES, build_header, read_header
+from live_eval.tensor_files import CHUNK_BYTES, build_header, read_header
 from protocol.dtypes import DTYPES
 from protocol.messages import TensorMeta
 

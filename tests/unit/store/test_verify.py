@@ -12,7 +12,7 @@ import pytest
 from fakes.checkpoints import NORM, Model, seal
 
 from live_eval.errors import CorruptVersion, NoSuchVersion
-from live_eval.store.headers import read_header
+from live_eval.tensor_files import read_header
 
 if TYPE_CHECKING:
     from live_eval.store import VersionStore

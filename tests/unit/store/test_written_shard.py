@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from live_eval.errors import StoreError, StoreFull
-from live_eval.store.headers import read_header
 from live_eval.store.written_shard import WrittenShard
+from live_eval.tensor_files import read_header
 from protocol.messages import TensorMeta
 
 WIDE = TensorMeta("wide", "float32", (8,))

@@ -10,10 +10,10 @@ from fakes.sync import EMBED, MODEL, NORM, content
 
 from live_eval.digests import tensor_digest
 from live_eval.reasons import DiscardReason
-from live_eval.store.headers import read_header
 from live_eval.store.written_shard import WrittenShard
 from live_eval.subscriber.arrival import PIECE_BYTES, copy_digest, unpack
 from live_eval.subscriber.expected import SyncFault
+from live_eval.tensor_files import read_header
 from protocol.messages import TensorMeta
 from protocol.payload import payload_layout
 

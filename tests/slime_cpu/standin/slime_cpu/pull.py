@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from live_eval.store.headers import read_header
 from live_eval.subscriber.delta import checksum_of, decoded, read_delta
+from live_eval.tensor_files import read_header
 
 
 def pull_weights(self, target_version):

@@ -15,7 +15,7 @@ from fakes.checkpoints import ODD, finite_bytes
 from safetensors.numpy import save_file
 
 from live_eval.errors import CorruptVersion
-from live_eval.store.headers import build_header, layout, read_chunks, read_header
+from live_eval.tensor_files import build_header, layout, read_chunks, read_header
 from protocol.dtypes import DTYPES
 from protocol.messages import TensorMeta
 
