@@ -21,18 +21,19 @@ from live_eval.errors import EngineError, PinMismatch
 from live_eval.evaluation.asking import TOO_LONG, Ask, Asker
 from live_eval.evaluation.comparison import prompt_scores
 from live_eval.evaluation.early_end import completed, ended_early, until_idle
-from live_eval.evaluation.ending import Ending, StopSignal
 from live_eval.evaluation.grading import Grading
 from live_eval.evaluation.job import JobOutcomeDetail, JobSpec, Progress, RunLimits, SampleCounts
 from live_eval.evaluation.metrics import compute_metrics, count_samples, with_data
 from live_eval.evaluation.recorder import Recorder
 from live_eval.evaluation.sample import Sample
+from live_eval.evaluation.stoppable import StoppableRun
 from live_eval.evaluation.taking_up import basis_of, taken_up
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.targets import PolicyTarget
 
 if TYPE_CHECKING:
     from live_eval.evaluation.datasets import EvalRow, EvalSet
+    from live_eval.evaluation.ending import Ending
     from live_eval.evaluation.rewards import Grader
     from live_eval.evaluation.source import SampleSource
 
@@ -44,10 +45,8 @@ _UNTRUSTED = (EndReason.MIXED_VERSION, EndReason.PIN_MISMATCH)
 CHECK_TIMEOUT_S = 60.0
 """For the proof after an early end."""
 
-_TIME_OUTS = (EndReason.JOB_TIMEOUT, EndReason.DRAIN_TIMEOUT)
 
-
-class JobRun:
+class JobRun(StoppableRun):
     """One run of one job.
 
     `result()` gives the outcome, whatever happened to engines, graders or the disk; only a fault
@@ -69,6 +68,7 @@ class JobRun:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Nothing happens before result(). `on_progress` is called in the event loop, about 100 times."""
+        super().__init__(spec.job_id)
         self._spec = spec
         self._eval_set = eval_set
         self._source = source
@@ -78,8 +78,6 @@ class JobRun:
         self._started_at = 0.0
         self._source_aborted = False
         self._timed_out = False
-        self._stop = StopSignal()
-        self._task: asyncio.Task[JobOutcomeDetail] | None = None
         self._outcome: JobOutcomeDetail | None = None
         self._taken_up: list[Sample] = []
         self._basis = basis_of(spec, eval_set)
@@ -94,34 +92,6 @@ class JobRun:
     def outcome(self) -> JobOutcomeDetail | None:
         """The outcome once there is one; its samples are on disk by then."""
         return self._outcome
-
-    def cancel(self, reason: EndReason, detail: str = "") -> None:
-        """End the run soon, as timed_out for JOB_TIMEOUT and DRAIN_TIMEOUT, else as cancelled.
-
-        The first reason to end counts, a failure among them; after the end it does nothing.
-        """
-        status = JobStatus.TIMED_OUT if reason in _TIME_OUTS else JobStatus.CANCELLED
-        self._stop.end(status, reason, detail)
-
-    async def result(self) -> JobOutcomeDetail:
-        """Run the job, on the first call, and wait for its outcome."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"job {self._spec.job_id}")
-        try:
-            return await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            self.cancel(EndReason.SHUTDOWN, "the task that waited for the job was cancelled")
-            await self._settle(self._task)
-            raise
-
-    async def _settle(self, task: asyncio.Task[JobOutcomeDetail]) -> None:
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("%s failed while it was cancelled", self._spec.job_id, exc_info=error)
 
     # --- the run ------------------------------------------------------------------------
 

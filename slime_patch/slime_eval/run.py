@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from live_eval.errors import EngineError, LoadFailed, PinMismatch, StoreError
-from live_eval.evaluation.ending import Ending, StopSignal
+from live_eval.evaluation.ending import Ending
 from live_eval.evaluation.job import JobOutcomeDetail, Progress, SampleCounts
+from live_eval.evaluation.stoppable import StoppableRun
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.targets import PolicyTarget
 from slime_patch.slime_eval.child import WorkerChild, WorkerDied
@@ -39,7 +40,6 @@ logger = logging.getLogger(__name__)
 GENERATING = frozenset({"/generate", "/v1/completions", "/v1/chat/completions"})
 LABEL = re.compile(rb'"weight_version"\s*:\s*"([^"\\]*)"')
 """As SGLang writes it into an answer; the same words inside a text have escaped quotes and do not match."""
-_TIME_OUTS = (EndReason.JOB_TIMEOUT, EndReason.DRAIN_TIMEOUT)
 
 
 class SlimeRuns:
@@ -87,7 +87,7 @@ class SlimeRuns:
         )
 
 
-class SlimeRun:
+class SlimeRun(StoppableRun):
     """See live_eval.evaluation.run.Run."""
 
     def __init__(
@@ -102,33 +102,16 @@ class SlimeRun:
         on_progress: Callable[[Progress], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(spec.job_id)
         self._spec, self._eval_set, self._engines = spec, eval_set, engines
         self._worker, self._gateway, self._limits = worker, gateway, limits
         self._on_progress, self._clock = on_progress, clock
-        self._stop = StopSignal()
-        self._task: asyncio.Task[JobOutcomeDetail] | None = None
         self._repinning = asyncio.Lock()
         self._num_repins = 0
         self._num_answers = 0
         self._labels: set[str] = set()
         self._aborted = False
         self._started_at = 0.0
-
-    def cancel(self, reason: EndReason, detail: str = "") -> None:
-        """End the run soon; the first reason counts."""
-        status = JobStatus.TIMED_OUT if reason in _TIME_OUTS else JobStatus.CANCELLED
-        self._stop.end(status, reason, detail)
-
-    async def result(self) -> JobOutcomeDetail:
-        """Run the job, on the first call, and wait for its outcome."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"slime job {self._spec.job_id}")
-        try:
-            return await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            self.cancel(EndReason.SHUTDOWN, "the task that waited for the job was cancelled")
-            await asyncio.wait([self._task])
-            raise
 
     # --- the run ------------------------------------------------------------------------
 
