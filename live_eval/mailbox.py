@@ -7,14 +7,16 @@
         *.safetensors                     tensors
 
 Knows names, messages and renames; not what the files hold. Invariants: an entry appears by one rename; who
-takes it removes it; nothing here follows a link out of the directory.
+takes it removes it; nothing here follows a link out of the directory, or removes what has no name of ours.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,8 @@ BEGIN, DONE, GIVEN_UP, DELTA = "begin.msgpack", "done.msgpack", "given_up.msgpac
 WEIGHTS = ".safetensors"
 TOKEN = "live_eval_token"
 """A file by which somebody elsewhere sees that it is the same directory."""
+ENTRY = re.compile(rf".+-\d{{8,}}-[^-]+?({re.escape(UNFINISHED)})?")
+"""Names of entries, finished or not; nothing else in the directory is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +110,17 @@ class Mailbox:
         self.directory = directory
 
     def make(self, token: str) -> None:
-        """Create it, empty, and leave the token there. OSError if it cannot be."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """Create it, without entries, and leave the token there.
+
+        OSError if it cannot be, and for a directory that holds something and is no mailbox.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
+        names = os.listdir(self.directory)
+        if names and TOKEN not in names:
+            reason = "it holds files and is no mailbox; give a new or an empty directory"
+            raise OSError(errno.ENOTEMPTY, reason, str(self.directory))
+        for name in filter(ENTRY.fullmatch, names):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
         (self.directory / TOKEN).write_text(token)
 
     def holds(self, token: str) -> bool:
@@ -160,7 +172,8 @@ class Mailbox:
             names = os.listdir(self.directory)
         except FileNotFoundError:
             return []
-        paths = [self.directory / name for name in sorted(names) if not name.endswith(UNFINISHED)]
+        whole = (name for name in sorted(names) if ENTRY.fullmatch(name) and not name.endswith(UNFINISHED))
+        paths = [self.directory / name for name in whole]
         return [path for path in paths if path.is_dir() and not path.is_symlink()]
 
 
