@@ -6,7 +6,6 @@ event loop.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from live_eval.http.views import (
     result_item,
     version_item,
 )
+from live_eval.results.held_times import HeldTimes
 from live_eval.results.pages import Filter, LedgerPages
 from live_eval.rundir import RunDir
 from live_eval.store.records import VersionState
@@ -56,30 +56,6 @@ class ServiceSide:
 
 
 @dataclass(slots=True)
-class Held:
-    """How long syncs have held the trainer, from the file that it appends to."""
-
-    path: Path
-    seconds: float | None = None
-    _offset: int = 0
-
-    def look(self) -> float | None:
-        """Read on; None where no trainer writes it."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._offset += len(line)
-                    value = _held(line)
-                    self.seconds = (self.seconds or 0.0) + value
-        except OSError:
-            return self.seconds
-        return self.seconds
-
-
-@dataclass(slots=True)
 class Source:
     """All that can be asked; usable from any thread, but for what `service` offers."""
 
@@ -91,11 +67,11 @@ class Source:
     """Running job -> what its samples say so far; whole values are put in and taken out."""
     started_at: float = field(default_factory=time.time)
     samples: SampleFiles = field(default_factory=SampleFiles)
-    held: Held = field(init=False)
+    held: HeldTimes = field(init=False)
 
     def __post_init__(self) -> None:
         """Find the trainer's file."""
-        self.held = Held(self.run_dir.trainer_records)
+        self.held = HeldTimes(self.run_dir.trainer_records)
 
     @classmethod
     def open(cls, service: ServiceSide) -> Source:
@@ -148,7 +124,7 @@ class Source:
             "datasets": [dataset.name for dataset in config.datasets],
             "engines": dict(said.engines),
             "store": self.store_state(),
-            "held_s": self.held.look(),
+            "held_s": self.held.total(),
             "sinks": {name: sinks.get(name, 0) for name in {*sinks, *self.ledger.cursors()}},
             "checkpoint_roots": [str(root) for root in http.checkpoint_roots] if http else [],
             "needs_token": http is not None and http.token is not None,
@@ -333,11 +309,3 @@ def installed_version() -> str:
 def _scores(results: Any) -> dict[str, float]:
     found: list[JobResult] = list(results)
     return {result.dataset: result.score for result in found if result.score is not None}
-
-
-def _held(line: bytes) -> float:
-    try:
-        value = json.loads(line)["held_s"]
-    except (ValueError, KeyError, TypeError):
-        return 0.0
-    return float(value) if isinstance(value, int | float) else 0.0

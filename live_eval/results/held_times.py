@@ -17,11 +17,17 @@ class HeldTimes:
         self._path = path
         self._position = 0
         self._held: dict[int, float] = {}
+        self._total_s: float | None = None
 
     def of(self, weight_version: int) -> float | None:
         """Seconds for which the newest sync of this weight version held the trainer; None if unknown."""
         self._read_on()
         return self._held.get(weight_version)
+
+    def total(self) -> float | None:
+        """Seconds for which all syncs together held the trainer; None if nothing says so."""
+        self._read_on()
+        return self._total_s
 
     def _read_on(self) -> None:
         try:
@@ -35,6 +41,8 @@ class HeldTimes:
         for line in whole.splitlines():
             try:
                 record = json.loads(line)
-                self._held[int(record["weight_version"])] = float(record["held_s"])
+                held_s = float(record["held_s"])
+                self._total_s = (self._total_s or 0.0) + held_s
+                self._held[int(record["weight_version"])] = held_s
             except (ValueError, KeyError, TypeError):
                 continue  # another trainer's words
