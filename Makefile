@@ -2,7 +2,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON_BIN := .venv/bin/python
-OUT ?= out/demo
 ARGS ?=
 SLIME_SETUP ?= out/slime_env
 
@@ -27,7 +26,7 @@ setup: ## make .venv with everything pinned, the real SGLang on a CPU among it (
 	@scripts/setup.sh
 
 demo: setup ## train a small model on the CPU and see each version evaluated by the real engine (OUT=out/demo)
-	.venv/bin/live-eval demo --out $(OUT) $(DEMO_OPTIONS)
+	.venv/bin/live-eval demo --out $(or $(OUT),out/demo) $(DEMO_OPTIONS)
 
 test: setup ## unit tests, the page in Chromium where there is one, integration tests (some start the real engine)
 	$(PYTHON_BIN) -m pytest tests/unit tests/page tests/integration tests/faults $(ARGS)
@@ -54,8 +53,8 @@ fmt: setup ## let ruff fix and format
 	$(PYTHON_BIN) -m ruff check --fix .
 	$(PYTHON_BIN) -m ruff format .
 
-bench: setup ## what a sync costs the trainer, as ratios (see benchmarks/)
-	$(PYTHON_BIN) -m benchmarks $(ARGS)
+bench: setup ## what a sync costs the trainer, 7 minutes; the figures as JSON with OUT=FILE, other sizes with GB="0.25 1 2"
+	$(PYTHON_BIN) -m benchmarks $(if $(OUT),--out $(OUT)) $(if $(GB),--gb $(GB)) $(ARGS)
 
 bench-faults: setup ## break 2,000 syncs in every known way and check what is sealed (TRANSPORT=disk|nccl|ray SEED SYNCS)
 	$(PYTHON_BIN) -m benchmarks.faults --transport $(or $(TRANSPORT),disk) --syncs $(or $(SYNCS),2000) $(if $(SEED),--seed $(SEED)) $(ARGS)
