@@ -78,7 +78,7 @@ class RunJob:
 class RunEvaluation:
     """Lease the engines, load the target, run these jobs, then report evaluation_ended with `run`.
 
-    Never sent while another evaluation holds the engines.
+    Sent only while nobody has engines, or beside others that, with this one, each have a part of them.
     """
 
     evaluation: str
@@ -88,6 +88,8 @@ class RunEvaluation:
     jobs: tuple[RunJob, ...]
     protected: bool = False
     """Too many evaluations in a row were cancelled: this one is not cancelled for a newer version."""
+    num_engines: int | None = None
+    """So many engines; None: the whole group."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

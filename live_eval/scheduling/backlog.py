@@ -2,8 +2,8 @@
 
 Run order: when both kinds wait, a live version goes first unless the last evaluation that ended was
 live and ran its course, in which case a checkpoint goes first. So a live version waits for at most one
-checkpoint, and checkpoints are not starved: at most one live evaluation runs its course before one.
-The backlog knows no policy; who may wait is decided elsewhere.
+checkpoint (or those that run side by side), and checkpoints are not starved: at most one live evaluation
+runs its course before one. The backlog knows no policy; who may wait is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class Backlog:
         return tuple(self._live)
 
     @property
+    def num_checkpoints(self) -> int:
+        """Evaluations of checkpoints that wait."""
+        return len(self._checkpoints)
+
+    @property
     def all(self) -> tuple[Evaluation, ...]:
         """All that wait: live ones, then checkpoints."""
         return (*self._live, *self._checkpoints)
@@ -47,11 +52,11 @@ class Backlog:
         line = self._checkpoints if evaluation.policy_version is None else self._live
         line.remove(evaluation)
 
-    def pop_next(self) -> Evaluation | None:
-        """Take out what runs next; None if nothing waits."""
+    def next(self) -> Evaluation | None:
+        """What runs next; None if nothing waits. It stays in the line until it is removed."""
         checkpoint_first = self._checkpoint_turn or not self._live
         line = self._checkpoints if checkpoint_first and self._checkpoints else self._live
-        return line.pop(0) if line else None
+        return line[0] if line else None
 
     def record(self, evaluation: Evaluation) -> None:
         """Take note of what ended; a live one cancelled for a newer version leaves the turn to that one."""

@@ -9,6 +9,8 @@ from live_eval.errors import ConfigError
 
 OnUpdate = Literal["finish", "cancel", "queue"]
 """What happens to a running evaluation, and to waiting ones, when a newer due version is sealed."""
+EnginesPerEval = int | Literal["all", "fair"]
+"""Engines of a checkpoint's evaluation: so many, all of them, or its part of those that are free."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +25,11 @@ class SchedulerConfig:
     job_timeouts: dict[str, float] = field(default_factory=dict)
     """Instead of `job_timeout_s`, for jobs of these datasets."""
     on_update: OnUpdate = "finish"
+    num_engines: int = 1
+    """Engines of the group."""
+    engines_per_eval: EnginesPerEval = "all"
+    """Other than `all`: checkpoints are evaluated side by side, each on its part of the engines. A policy
+    version always has all of them."""
     interval: int | None = None
     """A version is due every this many rollouts; None: every version is due."""
     skip_first: bool = False
@@ -55,6 +62,13 @@ class SchedulerConfig:
             _positive(f"job_timeouts of {name}", timeout_s)
         if self.interval is not None:
             _at_least_one("interval", self.interval)
+        if isinstance(self.engines_per_eval, int):
+            _at_least_one("engines_per_eval", self.engines_per_eval)
+        elif self.engines_per_eval not in ("all", "fair"):
+            raise ConfigError(
+                f"engines_per_eval is {self.engines_per_eval!r}; use all, fair or a number of engines"
+            )
+        _at_least_one("num_engines", self.num_engines)
         _at_least_one("queue_size", self.queue_size)
         _at_least_one("max_consecutive_cancels", self.max_consecutive_cancels)
         _at_least_one("max_attempts", self.max_attempts)

@@ -1,8 +1,8 @@
-"""Where evaluations are placed: which wait, which one runs, and which a policy sends away.
+"""Where evaluations are placed: which wait, which run, and which a policy sends away.
 
-The desk carries out the policy for evaluations that are made, and hands the engines to one at a time.
-It does not know which versions are due, what the store or the trainer do, or when a run ends.
-Every method adds the actions that follow to the list that it is given.
+The desk carries out the policy for evaluations that are made, and hands the engines out: to one evaluation
+at a time, or to several checkpoints in parts. It does not know which versions are due, what the store or
+the trainer do, or when a run ends. Every method adds the actions that follow to the list that it is given.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from live_eval.scheduling.jobs import Evaluation, Job, Stop
 from live_eval.scheduling.policy import CancelGuard, keeps_ended_incarnations, on_newly_due, overflow
 from live_eval.scheduling.restore import replaced
 from live_eval.scheduling.running import RunningEvaluation, end_job, retry_job
+from live_eval.scheduling.shares import Shares
 from live_eval.targets import CheckpointTarget, PolicyTarget
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ _WHOLE = (Trigger.FIRST_PUSH, Trigger.ASKED, Trigger.LAST)
 
 
 class Desk:
-    """The backlog, the running evaluation, and the book of both."""
+    """The backlog, the running evaluations, and the book of both."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.book = Book()
-        self.current: RunningEvaluation | None = None
+        self._runs: dict[str, RunningEvaluation] = {}
+        """By key, in the order in which they began."""
+        self._shares = Shares(config.num_engines, config.engines_per_eval)
         self._config = config
         self._backlog = Backlog()
         self._guard = CancelGuard(max_consecutive_cancels=config.max_consecutive_cancels)
@@ -45,8 +48,8 @@ class Desk:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids of the unfinished jobs of the running evaluation."""
-        return () if self.current is None else _ids(self.current.evaluation.unfinished)
+        """Ids of the unfinished jobs of the running evaluations."""
+        return tuple(name for run in self._runs.values() for name in _ids(run.evaluation.unfinished))
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -56,7 +59,13 @@ class Desk:
     @property
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
-        return self.current is None and not self._backlog.all
+        return not self._runs and not self._backlog.all
+
+    @property
+    def _live(self) -> RunningEvaluation | None:
+        """The policy version that runs, if one does: it has all engines."""
+        live = (run for run in self._runs.values() if run.evaluation.policy_version is not None)
+        return next(live, None)
 
     # --- evaluations come -----------------------------------------------------------------
 
@@ -64,11 +73,12 @@ class Desk:
         """Make the evaluation of a due version and let the policy place it."""
         evaluation = self.book.make(target, due, self._turn(due), actions)
         self._cycle.made(evaluation)
+        live = self._live
         verdict = on_newly_due(
             self._config.on_update,
             target.policy_version,
             newest_due=self._newest_due,
-            running=None if self.current is None else self.current.evaluation,
+            running=None if live is None else live.evaluation,
             waiting=self._backlog.live,
         )
         if not verdict.admit:
@@ -79,8 +89,8 @@ class Desk:
         for older in verdict.supersede:
             self._discard(older, JobStatus.SUPERSEDED, EndReason.NEWER_VERSION, actions)
         self._backlog.add(evaluation)
-        if verdict.cancel_running:
-            self._stop_current(EndReason.NEWER_VERSION, now, actions)
+        if verdict.cancel_running and live is not None:
+            _stop_all(live, EndReason.NEWER_VERSION, now, actions)
 
     def has_turn(self, due: Due) -> bool:
         """Whether some dataset is to be evaluated on a due version; one with none counts as passed."""
@@ -90,7 +100,7 @@ class Desk:
         return False
 
     def _turn(self, due: Due) -> tuple[str, ...]:
-        running = None if self.current is None else self.current.evaluation
+        running = None if self._live is None else self._live.evaluation
         return self._cycle.turn(running=running, everything=due.trigger in _WHOLE)
 
     def turn_away(
@@ -120,7 +130,7 @@ class Desk:
         now: float,
         actions: list[Action],
     ) -> None:
-        """Take over evaluations of an earlier life; the one that an engine had begun goes first."""
+        """Take over evaluations of an earlier life; those that an engine had begun go first."""
         for evaluation in evaluations:
             self.book.remember(evaluation)
             self._newest_due = max(evaluation.policy_version or 0, self._newest_due)
@@ -135,9 +145,10 @@ class Desk:
             self._discard(old, status, EndReason.NEWER_VERSION, actions)
             self._guard.record(old)
         begun = [evaluation for evaluation in self._backlog.all if evaluation.begun]
-        if begun:
+        while begun and self._shares.has_room(begun[0]):
             self._backlog.remove(begun[0])
-            self._start(begun[0], now, actions)
+            self._start(begun[0], now, actions, num_waiting=len(begun))
+            del begun[0]
         self.leave_incarnation(ended_incarnation, actions)
 
     def _resume(self, evaluation: Evaluation, available: Collection[int], actions: list[Action]) -> None:
@@ -169,8 +180,8 @@ class Desk:
             EndReason.STORE_FULL,
             actions,
         )
-        if self.current is not None and self.current.evaluation.policy_version == version:
-            actions += self.current.lost(now=now)
+        if self._live is not None and self._live.evaluation.policy_version == version:
+            actions += self._live.lost(now=now)
 
     def leave_incarnation(self, number: int, actions: list[Action]) -> None:
         """Versions of the incarnations up to `number` are of no more interest, unless under `queue`."""
@@ -193,9 +204,9 @@ class Desk:
         if found is None or found[1].ended:
             return
         evaluation, job = found
-        if self.current is not None and self.current.evaluation is evaluation:
+        if (run := self._runs.get(evaluation.key)) is not None:
             stop = Stop(status=JobStatus.CANCELLED, reason=EndReason.USER, since=now)
-            actions += self.current.stop([job], stop)
+            actions += run.stop([job], stop)
             return
         actions.append(end_job(evaluation, job, JobStatus.CANCELLED, EndReason.USER))
         if not evaluation.unfinished:
@@ -205,7 +216,8 @@ class Desk:
         """Cancel all that waits and what runs."""
         for evaluation in self._backlog.all:
             self._discard(evaluation, JobStatus.CANCELLED, reason, actions)
-        self._stop_current(reason, now, actions)
+        for run in self._runs.values():
+            _stop_all(run, reason, now, actions)
 
     def _discard_live(
         self,
@@ -224,57 +236,72 @@ class Desk:
         self._backlog.remove(evaluation)
         self.book.end_unfinished(evaluation, status, reason, actions)
 
-    # --- the one that runs ----------------------------------------------------------------
+    # --- those that run -------------------------------------------------------------------
+
+    def resize(self, num_engines: int) -> None:
+        """The group has so many engines now."""
+        self._shares.resize(num_engines)
 
     def start_next(self, now: float, actions: list[Action]) -> None:
-        """Give the engines to the next evaluation if they are free."""
-        if self.current is not None:
-            return
-        evaluation = self._backlog.pop_next()
-        if evaluation is not None:
-            self._start(evaluation, now, actions)
+        """Give engines to the next evaluations while there is room; none overtakes the next one."""
+        while (evaluation := self._backlog.next()) is not None and self._shares.has_room(evaluation):
+            num_waiting = max(self._backlog.num_checkpoints, 1)
+            self._backlog.remove(evaluation)
+            self._start(evaluation, now, actions, num_waiting=num_waiting)
 
-    def job_in_run(self, name: str, attempt: int) -> Job | None:
-        """The job, if this attempt of it belongs to the evaluation that runs."""
+    def job_in_run(self, name: str, attempt: int) -> tuple[RunningEvaluation, Job] | None:
+        """The job and its run, if this attempt of it belongs to an evaluation that runs."""
         found = self.book.find(name)
-        if found is None or self.current is None or found[0] is not self.current.evaluation:
+        run = None if found is None else self._runs.get(found[0].key)
+        if found is None or run is None or found[1].attempt != attempt:
             return None
-        return found[1] if found[1].attempt == attempt else None
+        return run, found[1]
 
     def run_over(
         self, key: str, run: int, reason: EndReason | None, now: float, actions: list[Action]
     ) -> None:
-        """The engines are free: run what is left of the evaluation again, or let it go."""
-        current = self.current
-        if current is None or (current.evaluation.key, current.evaluation.run) != (key, run):
+        """The evaluation's engines are free: run what is left of it again, or let it go."""
+        over = self._runs.get(key)
+        if over is None or over.evaluation.run != run:
             return
-        actions += current.run_over(reason, now=now)
-        if current.evaluation.unfinished:
-            actions.append(current.hand_out(now))
+        actions += over.run_over(reason, now=now)
+        if over.evaluation.unfinished:
+            actions.append(over.hand_out(now))
         else:
-            self._release(current.evaluation, actions)
+            self._release(over.evaluation, actions)
 
-    def give_up_run(self, actions: list[Action]) -> None:
-        """Let the running evaluation go, if all its jobs have ended, though the engines are not free."""
-        if self.current is not None and not self.current.evaluation.unfinished:
-            self._release(self.current.evaluation, actions)
+    def expire(self, now: float, actions: list[Action]) -> None:
+        """Stop jobs that are over their time, and end those whose stop nobody confirmed."""
+        for run in self._runs.values():
+            actions += run.expire(now=now)
 
-    def _start(self, evaluation: Evaluation, now: float, actions: list[Action]) -> None:
+    def give_up_runs(self, actions: list[Action]) -> None:
+        """Let running evaluations go whose jobs have all ended, though their engines are not free."""
+        for run in list(self._runs.values()):
+            if not run.evaluation.unfinished:
+                self._release(run.evaluation, actions)
+
+    def _start(
+        self, evaluation: Evaluation, now: float, actions: list[Action], *, num_waiting: int = 1
+    ) -> None:
         guarded = self._config.on_update == "cancel" and evaluation.policy_version is not None
         evaluation.protected = guarded and self._guard.protects
-        self.current = RunningEvaluation(evaluation, self._config)
-        actions.append(self.current.hand_out(now))
+        part = self._shares.take(evaluation, num_waiting=num_waiting)
+        run = RunningEvaluation(evaluation, self._config, num_engines=part)
+        self._runs[evaluation.key] = run
+        actions.append(run.hand_out(now))
 
     def _release(self, evaluation: Evaluation, actions: list[Action]) -> None:
-        self.current = None
+        del self._runs[evaluation.key]
+        self._shares.give_back(evaluation)
         self._guard.record(evaluation)
         self._backlog.record(evaluation)
         self.book.close(evaluation, actions)
 
-    def _stop_current(self, reason: EndReason, now: float, actions: list[Action]) -> None:
-        if self.current is not None:
-            stop = Stop(status=JobStatus.CANCELLED, reason=reason, since=now)
-            actions += self.current.stop(self.current.evaluation.unfinished, stop)
+
+def _stop_all(run: RunningEvaluation, reason: EndReason, now: float, actions: list[Action]) -> None:
+    stop = Stop(status=JobStatus.CANCELLED, reason=reason, since=now)
+    actions += run.stop(run.evaluation.unfinished, stop)
 
 
 def _ids(jobs: Sequence[Job]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(kw_only=True, slots=True)
 class Evaluation:
-    """One target on its datasets; the unit that holds the engines."""
+    """One target on its datasets; the unit that holds engines."""
 
     target: Target
     jobs: list[Job] = field(default_factory=list)

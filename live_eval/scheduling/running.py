@@ -1,4 +1,4 @@
-"""The evaluation that holds the engines, from RunEvaluation to evaluation_ended.
+"""An evaluation that holds engines, from RunEvaluation to evaluation_ended.
 
 Owns what happens to its jobs: reports, retries, stops and timeouts. Knows no policy and no order. A job
 that was told to stop ends when the shell reports it; it succeeds if it was done before the stop came
@@ -37,11 +37,15 @@ def end_job(evaluation: Evaluation, job: Job, status: JobStatus, reason: EndReas
 
 
 class RunningEvaluation:
-    """Wraps the one Evaluation that runs."""
+    """Wraps an Evaluation that runs on its part of the engines."""
 
-    def __init__(self, evaluation: Evaluation, config: SchedulerConfig) -> None:
+    def __init__(
+        self, evaluation: Evaluation, config: SchedulerConfig, *, num_engines: int | None = None
+    ) -> None:
+        """`num_engines`: None for the whole group."""
         self.evaluation = evaluation
         self._config = config
+        self._num_engines = num_engines
 
     def hand_out(self, now: float) -> RunEvaluation:
         """Start the next run with every job that has not ended."""
@@ -56,6 +60,7 @@ class RunningEvaluation:
             target=evaluation.target,
             jobs=tuple(self._run_job(job) for job in evaluation.unfinished),
             protected=evaluation.protected,
+            num_engines=self._num_engines,
         )
 
     def started(self, job: Job, *, now: float) -> None:

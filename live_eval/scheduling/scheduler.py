@@ -6,7 +6,8 @@ does not go back. Events may come late, twice or out of order; one that says not
 
 Invariants
  - a job that was made (NewJob) ends by exactly one EndJob;
- - one evaluation at most is between RunEvaluation and evaluation_ended;
+ - between RunEvaluation and evaluation_ended are at most one evaluation that has the whole engine group, or
+   several of checkpoints whose parts together fit into it;
  - a version is pinned before its jobs run and unpinned after the last of them ended;
  - one version gets one evaluation;
  - an evaluation that the guard protects, or of a checkpoint, is never cancelled for a newer version;
@@ -63,7 +64,7 @@ class Scheduler:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids of the unfinished jobs of the evaluation that holds the engines."""
+        """Ids of the unfinished jobs of the evaluations that hold engines."""
         return self._desk.running
 
     @property
@@ -213,39 +214,43 @@ class Scheduler:
 
     def job_started(self, name: str, *, attempt: int, now: float) -> list[Action]:
         """The shell began with a job of the present run."""
-        job = self._desk.job_in_run(name, attempt)
-        if self._desk.current is not None and job is not None:
-            self._desk.current.started(job, now=now)
+        if (found := self._desk.job_in_run(name, attempt)) is not None:
+            run, job = found
+            run.started(job, now=now)
         return []
 
     def job_finished(self, name: str, outcome: JobOutcome, *, attempt: int, now: float) -> list[Action]:
         """A job of the present run is over, in whatever way. The EndJob or RetryJob is in the answer."""
-        job = self._desk.job_in_run(name, attempt)
-        if self._desk.current is None or job is None:
+        if (found := self._desk.job_in_run(name, attempt)) is None:
             return []
-        return self._desk.current.reported(job, outcome, now=now)
+        run, job = found
+        return run.reported(job, outcome, now=now)
 
     def evaluation_ended(
         self, evaluation: str, *, run: int, now: float, reason: EndReason | None = None
     ) -> list[Action]:
-        """The run is over and the engines are free. `reason` says why jobs were not reported, if any."""
+        """The run is over and its engines are free. `reason` says why jobs were not reported, if any."""
         actions: list[Action] = []
         self._desk.run_over(evaluation, run, reason, now, actions)
         return self._settle(now, actions)
+
+    def engines_left(self, num_engines: int, *, now: float) -> list[Action]:
+        """So many engines of the group are not given up; what runs on more goes on."""
+        self._desk.resize(num_engines)
+        return self._settle(now, [])
 
     # --- time and end ---------------------------------------------------------------------
 
     def tick(self, *, now: float) -> list[Action]:
         """Look at the deadlines; about once a second is enough."""
         actions: list[Action] = []
-        if self._desk.current is not None:
-            actions += self._desk.current.expire(now=now)
+        self._desk.expire(now, actions)
         limit = self._config.drain_timeout_s
         if self._draining_since is not None and limit is not None and now - self._draining_since > limit:
             self._begin_closing(EndReason.DRAIN_TIMEOUT, now, actions)
         if self._closing is not None and now - self._closing_since > self._config.abort_grace_s:
             # All jobs have ended by now; engines that never come free must not hold up the end.
-            self._desk.give_up_run(actions)
+            self._desk.give_up_runs(actions)
         return self._settle(now, actions)
 
     def training_ended(self, *, now: float) -> list[Action]:

@@ -64,22 +64,27 @@ class EvalShell:
         attempt = self.in_hand.pop(job_id)
         return self.take(self.scheduler.job_finished(job_id, outcome, attempt=attempt, now=self.now))
 
-    def release(self, reason: EndReason | None = None) -> list[Action]:
-        """The run is over."""
-        run = self.checker.running
+    def release(self, reason: EndReason | None = None, *, evaluation: str | None = None) -> list[Action]:
+        """The run is over, by default the one that began first."""
+        run = self.checker.held[evaluation] if evaluation else self.checker.running
         assert run is not None
-        self.checker.released()
-        self.in_hand.clear()
+        self.checker.released(run.evaluation)
+        for job in run.jobs:
+            self.in_hand.pop(job.job_id, None)
         return self.take(
             self.scheduler.evaluation_ended(run.evaluation, run=run.run, now=self.now, reason=reason)
         )
 
-    def complete(self) -> list[Action]:
-        """Run what is in hand to its end: jobs told to stop as stopped, the others with success."""
-        self.start()
-        for name in tuple(self.in_hand):
+    def complete(self, evaluation: str | None = None) -> list[Action]:
+        """Run what is in hand of a run to its end: jobs told to stop as stopped, the others with success."""
+        run = self.checker.held[evaluation] if evaluation else self.checker.running
+        assert run is not None
+        names = [job.job_id for job in run.jobs if job.job_id in self.in_hand]
+        if names:
+            self.start(*names)
+        for name in names:
             self.report(name, STOPPED if name in self.told_to_stop else SUCCEEDED)
-        return self.release()
+        return self.release(evaluation=run.evaluation)
 
     def complete_all(self) -> None:
         """Run evaluations until none is left."""
@@ -113,8 +118,8 @@ class EvalShell:
         self.checker.take(actions)
         for action in actions:
             if isinstance(action, RunEvaluation):
-                self.in_hand = {job.job_id: job.attempt for job in action.jobs}
-                self.told_to_stop.clear()
+                self.in_hand |= {job.job_id: job.attempt for job in action.jobs}
+                self.told_to_stop = [name for name in self.told_to_stop if self._runs_beside(action, name)]
             elif isinstance(action, CancelRunning):
                 self.told_to_stop += action.job_ids
             elif isinstance(action, NewJob):
@@ -122,11 +127,20 @@ class EvalShell:
                 self.triggers[action.evaluation] = f"{action.trigger}{due}"
         return actions
 
+    def _runs_beside(self, run: RunEvaluation, job_id: str) -> bool:
+        evaluation = self.checker.records[job_id].evaluation
+        return evaluation != run.evaluation and evaluation in self.checker.held
+
     # --- what came of it ------------------------------------------------------------------
 
     @property
+    def parts(self) -> dict[str, int | None]:
+        """Evaluations that hold engines now, with how many; None: the whole group."""
+        return {key: run.num_engines for key, run in self.checker.held.items()}
+
+    @property
     def running(self) -> str | None:
-        """Key of the evaluation that holds the engines."""
+        """Key of the evaluation that holds engines, and began first of these."""
         return None if self.checker.running is None else self.checker.running.evaluation
 
     @property

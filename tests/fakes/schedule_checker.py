@@ -94,7 +94,10 @@ class ScheduleChecker:
     config: SchedulerConfig
     records: dict[str, Record] = field(default_factory=dict)
     pins: set[tuple[int, str]] = field(default_factory=set)
-    running: RunEvaluation | None = None
+    held: dict[str, RunEvaluation] = field(default_factory=dict)
+    """Runs that have engines, by evaluation, in the order in which these began."""
+    num_engines: int = 0
+    """Of the group, less those that are given up; 0: as configured."""
     runs: list[RunEvaluation] = field(default_factory=list)
     not_due: list[int] = field(default_factory=list)
     cancels_in_a_row: int = 0
@@ -103,6 +106,14 @@ class ScheduleChecker:
     finished: bool = False
     broken: bool = False
     """A violation was seen; nothing after it counts."""
+
+    def __post_init__(self) -> None:
+        self.num_engines = self.num_engines or self.config.num_engines
+
+    @property
+    def running(self) -> RunEvaluation | None:
+        """The run that began first of those that have engines."""
+        return next(iter(self.held.values()), None)
 
     def take(self, actions: list[Action]) -> None:
         """Check the actions of one answer, in their order."""
@@ -137,13 +148,14 @@ class ScheduleChecker:
         if self.records[job_id].status is S.WAITING:
             self.records[job_id].status = S.RUNNING
 
-    def released(self) -> None:
-        """The shell gave the engines back; call it before the report, since the answer may use them."""
-        self.running = None
+    def released(self, evaluation: str) -> None:
+        """The shell gave its engines back; call it before the report, since the answer may use them."""
+        del self.held[evaluation]
 
     def crashed(self) -> None:
-        """The service is gone; its ledger stays."""
-        self.running = None
+        """The service is gone; its ledger stays, and all engines are launched again."""
+        self.held.clear()
+        self.num_engines = self.config.num_engines
         for record in self.records.values():
             record.stop = None
         self.pins.clear()
@@ -176,11 +188,11 @@ class ScheduleChecker:
             return
         jobs = self._jobs_of(action.owner)
         self.require(all(job.status.terminal for job in jobs), f"{action} before the last EndJob")
-        in_use = self.running is not None and self.running.evaluation == action.owner
-        self.require(not in_use or at_last, f"{action} while the engines are in use")
+        self.require(action.owner not in self.held or at_last, f"{action} while the engines are in use")
 
     def _run(self, action: RunEvaluation) -> None:
-        self.require(self.running is None, f"{action.evaluation} runs beside another one")
+        self.require(action.evaluation not in self.held, f"{action.evaluation} runs twice at once")
+        self._check_part(action)
         self.require(len(action.jobs) > 0, f"{action.evaluation} runs without jobs")
         left = {job.job_id for job in self._jobs_of(action.evaluation) if not job.status.terminal}
         self.require({job.job_id for job in action.jobs} == left, f"{action} is not what is left: {left}")
@@ -195,8 +207,33 @@ class ScheduleChecker:
             self._check_guard(action)
             if all(run.evaluation != action.evaluation for run in self.runs):
                 self._check_turn(action.target.policy_version)
-        self.running = action
+        self.held[action.evaluation] = action
         self.runs.append(action)
+
+    def _check_part(self, action: RunEvaluation) -> None:
+        """Who has the whole group has it alone, and parts fit into it; a run again keeps its part."""
+        part, others = action.num_engines, [run.num_engines for run in self.held.values()]
+        whole = isinstance(action.target, PolicyTarget) or self.config.engines_per_eval == "all"
+        self.require((part is None) == whole, f"{action.evaluation} has a part of {part} engines")
+        self.require(not others or (part is not None and None not in others), f"{action} beside {others}")
+        earlier = [run for run in self.runs if run.evaluation == action.evaluation]
+        if action.run > 1:
+            self.require(part == earlier[-1].num_engines, f"{action} has another part than before")
+        elif part is not None:
+            size = part + sum(other or 0 for other in others)
+            self.require(0 < size <= self.num_engines, f"{size} of {self.num_engines} engines are in use")
+
+    @property
+    def least_part(self) -> int:
+        """Engines without which no checkpoint begins."""
+        per_eval = self.config.engines_per_eval
+        return min(per_eval, self.num_engines) if isinstance(per_eval, int) else 1
+
+    @property
+    def num_free(self) -> int:
+        """Engines that a checkpoint could have; 0 beside one that has the whole group."""
+        parts = [run.num_engines for run in self.held.values()]
+        return 0 if None in parts else self.num_engines - sum(part or 0 for part in parts)
 
     def _check_turn(self, version: int) -> None:
         waiting = {job.version for job in self.open_jobs() if job.version is not None} - {version}
@@ -216,13 +253,10 @@ class ScheduleChecker:
         )
 
     def _cancel(self, action: CancelRunning) -> None:
-        running = self.running
-        self.require(running is not None, f"{action} while nothing runs")
+        running = self.held.get(action.evaluation)
+        self.require(running is not None, f"{action} while it does not run")
         assert running is not None
-        self.require(
-            (running.evaluation, running.run) == (action.evaluation, action.run),
-            f"{action} is not for {running.evaluation} run {running.run}",
-        )
+        self.require(running.run == action.run, f"{action} is not for run {running.run}")
         for name in action.job_ids:
             self.require(self.records[name].stop is None, f"{name} is told to stop twice")
             self.records[name].stop = action.reason
@@ -270,8 +304,7 @@ class ScheduleChecker:
 
     def _check_queue_full(self, record: Record) -> None:
         self.require(self.config.on_update == "queue", f"{record.job_id}: queue_full without a queue")
-        held = None if self.running is None else self.running.evaluation
-        waiting = {job.version for job in self.open_jobs() if job.version and job.evaluation != held}
+        waiting = {job.version for job in self.open_jobs() if job.version and job.evaluation not in self.held}
         self.require(record.version == min(waiting), f"{record.job_id} is not the oldest of {waiting}")
         self.require(len(waiting) > self.config.queue_size, f"the queue is not full: {waiting}")
 

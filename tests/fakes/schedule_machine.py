@@ -16,7 +16,8 @@ from live_eval.reasons import EndReason, JobStatus
 from live_eval.targets import PolicyTarget
 
 if TYPE_CHECKING:
-    from live_eval.scheduling.actions import Action
+    from live_eval.scheduling.actions import Action, RunEvaluation
+    from live_eval.scheduling.config import EnginesPerEval
     from live_eval.scheduling.reports import JobOutcome
 
 RUN_FAULTS = (
@@ -50,6 +51,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         datasets=st.sampled_from([("a",), ("a", "b")]),
         every=st.sampled_from([1, 1, 2, 3]),
         drain=st.sampled_from([None, 300.0]),
+        engines=st.sampled_from([1, 1, 2, 3, 4]),
+        per_eval=st.sampled_from(["all", "fair", 1, 2]),
     )
     def begin(
         self,
@@ -62,6 +65,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         datasets: tuple[str, ...],
         every: int,
         drain: float | None,
+        engines: int,
+        per_eval: EnginesPerEval,
     ) -> None:
         self.shell = EvalShell(
             on_update=self.policies[policy % len(self.policies)],
@@ -73,6 +78,8 @@ class ScheduleMachine(RuleBasedStateMachine):
             datasets=datasets,
             eval_every={datasets[-1]: every},
             drain_timeout_s=drain,
+            num_engines=engines,
+            engines_per_eval=per_eval,
             job_timeout_s=100.0,
             abort_grace_s=10.0,
         )
@@ -165,19 +172,25 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.shell.report(name, outcome)
 
     @precondition(lambda self: self.shell.running)
-    @rule(reason=st.sampled_from([None, EndReason.LOAD_FAILED, EndReason.CORRUPT_VERSION]))
-    def run_ends(self, reason: EndReason | None) -> None:
-        self._note_run()
-        self.stale += self.shell.in_hand.items()
-        self.shell.release(reason)
+    @rule(reason=st.sampled_from([None, EndReason.LOAD_FAILED, EndReason.CORRUPT_VERSION]), pick=picks)
+    def run_ends(self, reason: EndReason | None, pick: int) -> None:
+        run = self._note_run(pick)
+        jobs = [job.job_id for job in run.jobs if job.job_id in self.shell.in_hand]
+        self.stale += [(name, self.shell.in_hand[name]) for name in jobs]
+        self.shell.release(reason, evaluation=run.evaluation)
 
     @precondition(lambda self: self.shell.running)
-    @rule(times=st.integers(1, 3))
-    def runs_complete(self, times: int) -> None:
+    @rule(times=st.integers(1, 3), pick=picks)
+    def runs_complete(self, times: int, pick: int) -> None:
         for _ in range(times):
             if self.shell.running:
-                self._note_run()
-                self.shell.complete()
+                self.shell.complete(self._note_run(pick).evaluation)
+
+    @precondition(lambda self: self.shell.checker.num_engines > 1)
+    @rule()
+    def an_engine_is_given_up(self) -> None:
+        self.shell.checker.num_engines -= 1
+        self._tell("engines_left", self.shell.checker.num_engines)
 
     @rule(pick=picks, outcome=st.sampled_from(OUTCOMES))
     def events_come_again(self, pick: int, outcome: JobOutcome) -> None:
@@ -190,8 +203,8 @@ class ScheduleMachine(RuleBasedStateMachine):
             if attempt > 1:
                 self._report_again(name, attempt - 1, outcome)
         for key, run in self.past_runs:
-            present = self.shell.checker.running
-            if present is None or (present.evaluation, present.run) != (key, run):
+            present = self.shell.checker.held.get(key)
+            if present is None or present.run != run:
                 self._changes_nothing(scheduler.evaluation_ended(key, run=run, now=now))
 
     # --- the service ----------------------------------------------------------------------
@@ -209,11 +222,11 @@ class ScheduleMachine(RuleBasedStateMachine):
     @rule(seals=st.booleans(), pick=picks)
     def service_dies_between_two_actions(self, seals: bool, pick: int) -> None:
         scheduler, now = self.shell.scheduler, self.shell.now
-        run = self.shell.checker.running
+        run = self._held(pick) if self.shell.running else None
         if seals or run is None:
             answer = scheduler.version_sealed(self._make_version(), now=now)
         else:
-            self.shell.checker.released()
+            self.shell.checker.released(run.evaluation)
             answer = scheduler.evaluation_ended(run.evaluation, run=run.run, now=now)
         self.shell.take(answer[: pick % (len(answer) + 1)])
         if not self.shell.checker.finished:
@@ -259,6 +272,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.shell.checker.require(live <= held, f"{live - held} are open and not pinned")
         idle = checker.running is None and not checker.finished
         self.shell.checker.require(not (idle and scheduler.waiting), "engines are idle while jobs wait")
+        live_waits = any(name.startswith("v") for name in scheduler.waiting)
+        room = checker.held and checker.num_free >= checker.least_part
+        self.shell.checker.require(
+            not (room and scheduler.waiting and not live_waits), "engines are idle while checkpoints wait"
+        )
 
     def teardown(self) -> None:
         if not hasattr(self, "shell") or self.shell.checker.broken:
@@ -335,10 +353,14 @@ class ScheduleMachine(RuleBasedStateMachine):
     def _changes_nothing(self, answer: list[Action]) -> None:
         self.shell.checker.require(answer == [], f"an event that is not new was answered by {answer}")
 
-    def _note_run(self) -> None:
-        run = self.shell.checker.running
-        assert run is not None
+    def _note_run(self, pick: int) -> RunEvaluation:
+        run = self._held(pick)
         self.past_runs.append((run.evaluation, run.run))
+        return run
+
+    def _held(self, pick: int) -> RunEvaluation:
+        held = list(self.shell.checker.held.values())
+        return held[pick % len(held)]
 
     def _in_hand(self, pick: int) -> str:
         names = list(self.shell.in_hand)

@@ -21,6 +21,7 @@ from live_eval.scheduling.jobs import Evaluation, Job
 from live_eval.scheduling.policy import CancelGuard, Verdict
 from live_eval.scheduling.running import RunningEvaluation
 from live_eval.scheduling.scheduler import Scheduler
+from live_eval.scheduling.shares import Shares
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -34,13 +35,33 @@ def replace(owner: object, name: str, value: object) -> Break:
 
 
 def start_beside_the_running_one(self: Desk, now: float, actions: list[Any]) -> None:
-    evaluation = self._backlog.pop_next()
+    evaluation = self._backlog.next()
     if evaluation is not None:
+        self._backlog.remove(evaluation)
         self._start(evaluation, now, actions)
 
 
 def run_the_newest_first(self: Backlog) -> Evaluation | None:
-    return self._live.pop() if self._live else (self._checkpoints.pop(0) if self._checkpoints else None)
+    return self._live[-1] if self._live else (self._checkpoints[0] if self._checkpoints else None)
+
+
+def give_the_whole_to_a_version_beside_others(self: Shares, evaluation: Evaluation) -> bool:
+    return not self._parts or evaluation.policy_version is not None
+
+
+def take_unchecked(self: Shares, evaluation: Evaluation, *, num_waiting: int) -> int | None:
+    self._parts[evaluation.key] = None if self._is_whole(evaluation) else 1
+    return self._parts[evaluation.key]
+
+
+def cancel_whatever_runs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(policy, "may_cancel", lambda running: not running.protected)
+    patch.setattr(Desk, "_live", property(lambda self: next(iter(self._runs.values()), None)))
+
+
+def share_without_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shares, "has_room", give_the_whole_to_a_version_beside_others)
+    patch.setattr(Shares, "take", take_unchecked)
 
 
 def let_all_wait(*_: Any, **__: Any) -> Verdict:
@@ -57,9 +78,10 @@ def move_unchecked(self: Job, status: JobStatus) -> None:
     self.status = status
 
 
-def report_unchecked(self: Desk, name: str, attempt: int) -> Job | None:
+def report_unchecked(self: Desk, name: str, attempt: int) -> tuple[RunningEvaluation, Job] | None:
     found = self.book.find(name)
-    return None if found is None else found[1]
+    run = None if found is None else self._runs.get(found[0].key)
+    return None if found is None or run is None else (run, found[1])
 
 
 def unpin_at_once(self: Book, version: int, owner: str, actions: list[Any]) -> None:
@@ -93,7 +115,7 @@ BREAKS: dict[str, tuple[Break, tuple[str, ...]]] = {
         CANCEL,
     ),
     "a checkpoint is cancelled for a version": (
-        replace(policy, "may_cancel", lambda running: not running.protected),
+        cancel_whatever_runs,
         CANCEL,
     ),
     "a stopped job is run again": (
@@ -101,10 +123,13 @@ BREAKS: dict[str, tuple[Break, tuple[str, ...]]] = {
         CANCEL,
     ),
     "older versions still wait": (replace(desk, "on_newly_due", let_all_wait), ("finish",)),
-    "the queue runs the newest first": (replace(Backlog, "pop_next", run_the_newest_first), QUEUE),
+    "the queue runs the newest first": (replace(Backlog, "next", run_the_newest_first), QUEUE),
     "a full queue drops the newest": (replace(desk, "overflow", drop_the_newest), QUEUE),
     "evaluations vanish without an end": (replace(Book, "end_unfinished", forget_jobs), ANY),
     "two evaluations run at once": (replace(Desk, "start_next", start_beside_the_running_one), ANY),
+    "engines are lent twice": (replace(Shares, "_num_free", 9), ANY),
+    "a part is never given back": (replace(Shares, "give_back", nothing), ANY),
+    "a version runs beside checkpoints": (share_without_bound, ANY),
     "nothing is started": (replace(Desk, "start_next", nothing), ANY),
     "a version is not pinned": (replace(Book, "pin", nothing), ANY),
     "a pin is given back too early": (replace(Book, "pin", unpin_at_once), ANY),
