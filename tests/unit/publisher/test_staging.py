@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from live_eval.publisher.base import bucketize, tensor_meta
-from live_eval.publisher.staging import StagingPool, StagingSlot, staging_bytes
+from live_eval.publisher.staging import SMALL_BYTES, StagingPool, StagingSlot, staging_bytes
 from protocol.messages import TensorMeta
 from protocol.payload import ALIGNMENT, payload_layout
 
@@ -65,6 +65,25 @@ def test_scalars_empty_and_strided_tensors_are_staged() -> None:
     assert bucket is not None
     for (_, tensor), view in zip(tensors, bucket.views(), strict=True):
         assert view.tobytes() == tensor.contiguous().numpy().tobytes()
+
+
+def test_small_and_large_tensors_of_every_layout_are_staged_bit_for_bit() -> None:
+    square = torch.arange(SMALL_BYTES // 2, dtype=torch.float32).reshape(128, -1)
+    tensors = [
+        ("small", square[:1]),
+        ("as large as small ones are", square.view(-1)[: SMALL_BYTES // 4]),
+        ("large", square),
+        ("small, transposed", square[:2, :64].t()),
+        ("large, transposed", square.t()),
+        ("expanded", square[:1, :1].expand(3, 5)),
+        ("parameter", torch.nn.Parameter(square[3, :7])),
+        ("negated when it is read", torch.complex(square[0, :1], square[0, 1:2]).conj().imag),
+        ("not aligned", square.view(-1).view(torch.uint8)[3:10]),
+    ]
+    bucket = StagingSlot(1 << 20).stage(tensors)
+    assert bucket is not None
+    for (name, tensor), view in zip(tensors, bucket.views(), strict=True):
+        assert view.tobytes() == tensor.detach().resolve_neg().contiguous().numpy().tobytes(), name
 
 
 def test_tensors_that_share_memory_are_staged_apart() -> None:
