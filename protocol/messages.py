@@ -84,6 +84,8 @@ class SyncBegin(Message, frozen=True, kw_only=True):
     train_step: int | None = None
     began_at: float = 0.0
     """Publisher's clock, seconds since the epoch."""
+    held_s: float | None = None
+    """Seconds for which the sync held the training thread, where that is over before it is begun here."""
 
 
 class BucketHeader(Message, frozen=True, kw_only=True):
@@ -115,6 +117,8 @@ class SourceDone(Message, frozen=True, kw_only=True):
     num_buckets: int
     digests: dict[str, str] = {}
     """Tensor name -> xxh3-128 hex of its bytes. Empty where the source cannot hash."""
+    held_s: float | None = None
+    """Seconds for which the sync held the training thread, where its begin could not say so."""
 
 
 class SyncCommit(Message, frozen=True, kw_only=True):
@@ -130,6 +134,8 @@ class SyncAbort(Message, frozen=True, kw_only=True):
     sync_id: str
     reason: str
     detail: str = ""
+    held_s: float | None = None
+    """Seconds for which the sync held the training thread."""
 
 
 class SyncGivenUp(Message, frozen=True, kw_only=True):
@@ -146,6 +152,8 @@ class SyncGivenUp(Message, frozen=True, kw_only=True):
     detail: str = ""
     rollout_id: int | None = None
     train_step: int | None = None
+    held_s: float | None = None
+    """Seconds for which the sync held the training thread."""
 
 
 # --- a sync: receiver -> publisher ------------------------------------------------------

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from live_eval.errors import ConfigError
 from live_eval.mailbox import WEIGHTS, Mailbox
 from live_eval.publisher.base import SyncReport
@@ -70,7 +72,7 @@ class FileTap:
         self.note = SyncNote()
         """Of the next update."""
         self.meter = SyncMeter()
-        """What the links cost the trainer; outcomes are known to the receiver alone."""
+        """What the links cost the trainer, in its log; outcomes are known to the receiver alone."""
         self._hook: Hook | None = updater._post_write_hook
         if main:
             updater._post_write_hook = self._written
@@ -96,7 +98,7 @@ class FileTap:
         if not self._deltas and not self.note.wanted:
             return
         began = time.perf_counter()
-        reason = self._try_to_post(self._begin(), directory)
+        reason = self._try_to_post(directory, held_since=began)
         if self.note.wanted:
             held_s = time.perf_counter() - began
             version = self._updater.weight_version
@@ -104,19 +106,20 @@ class FileTap:
                 SyncReport(weight_version=version, published=not reason, reason=reason, held_s=held_s)
             )
 
-    def _try_to_post(self, begin: SyncBegin, directory: Path) -> str:
+    def _try_to_post(self, directory: Path, *, held_since: float) -> str:
         """Empty if it is posted, else the reason why it was given up."""
+        begin = self._begin()
         if not self._deltas and self._mailbox.num_waiting(SOURCE) >= MAX_WAITING:
             detail = f"{MAX_WAITING} versions before it have not been taken"
-            return self._give_up(begin, DiscardReason.PUBLISHER_DEADLINE, detail)
+            return self._give_up(_held(begin, held_since), DiscardReason.PUBLISHER_DEADLINE, detail)
         try:
-            self._link(begin, directory)
+            self._link(begin, directory, held_since=held_since)
         except (OSError, ProtocolError, KeyError, ValueError) as error:
             detail = f"{directory} cannot be linked into {self._mailbox.directory}: {error}"
-            return self._give_up(begin, DiscardReason.PUBLISHER_ABORTED, detail)
+            return self._give_up(_held(begin, held_since), DiscardReason.PUBLISHER_ABORTED, detail)
         return ""
 
-    def _link(self, begin: SyncBegin, directory: Path) -> None:
+    def _link(self, begin: SyncBegin, directory: Path, *, held_since: float) -> None:
         index = json.loads((directory / INDEX).read_text()) if self._deltas else {}
         draft = self._mailbox.draft(self._sender.life, begin.weight_version, SOURCE)
         try:
@@ -126,7 +129,7 @@ class FileTap:
             if self._deltas:
                 names = sorted(index["weight_map"])
                 delta = {**index["metadata"], "tensors": names, "wanted": self.note.wanted}
-            draft.post(begin, delta=delta)
+            draft.post(_held(begin, held_since), delta=delta)
         except BaseException:
             draft.drop()
             raise
@@ -146,3 +149,8 @@ class FileTap:
         if self.note.wanted:
             self._mailbox.draft(self._sender.life, begin.weight_version, SOURCE).post(note)
         return reason
+
+
+def _held(begin: SyncBegin, since: float) -> SyncBegin:
+    """The begin, which is written last, with what the links have cost."""
+    return msgspec.structs.replace(begin, held_s=time.perf_counter() - since)

@@ -13,6 +13,7 @@ A MemberTap copies nothing: the receiver is a member of the group in which the c
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -86,7 +87,8 @@ class WeightTap:
         self.note = SyncNote()
         """Of the next update."""
         self.meter = SyncMeter()
-        """What the updates cost the trainer and what became of them; `metrics()` is for its own log."""
+        """What the updates cost this rank and what became of them, in its log. The driver is told by the
+        receiver's record: see live_eval.publisher.meter."""
         self._update_weights, self._send_chunk = updater.update_weights, getattr(updater, seam)
         updater.update_weights = self._tapped_update
         setattr(updater, seam, self._tapped_chunk)
@@ -101,7 +103,9 @@ class WeightTap:
     # --- called by slime ------------------------------------------------------------------
 
     def _tapped_update(self) -> None:
-        self._guarded("the begin of an update", self._begin)
+        began = time.perf_counter()
+        self._prepare()
+        self._guarded("the begin of an update", lambda: self._begin(began))
         try:
             self._update_weights()
         except BaseException as error:
@@ -120,7 +124,10 @@ class WeightTap:
     def _is_source(self) -> bool:
         return getattr(self._updater, "_is_pp_src_rank", False)
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
+        """What an update needs beforehand."""
+
+    def _begin(self, held_since: float) -> None:
         self._open = False
         if not self.note.wanted or not self._is_source():
             return
@@ -129,7 +136,10 @@ class WeightTap:
         self._num_bytes = 0
         # The wait for a free slot, if there is one, is over before the engines are paused.
         self._publisher.begin(
-            self._updater.weight_version + 1, rollout_id=self.note.rollout_id, train_step=self.note.train_step
+            self._updater.weight_version + 1,
+            rollout_id=self.note.rollout_id,
+            train_step=self.note.train_step,
+            held_s=time.perf_counter() - held_since,
         )
         self._open = True
 
@@ -177,9 +187,8 @@ class MemberTap(WeightTap):
         super().__init__(updater, lambda _: publisher, slot_bytes=None)
         self._seat = seat
 
-    def _tapped_update(self) -> None:
+    def _prepare(self) -> None:
         self._seat.make_sure()
-        super()._tapped_update()
 
 
 def seat_receiver(

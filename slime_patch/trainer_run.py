@@ -1,16 +1,19 @@
 """live-eval's results in the trainer's own W&B run and TensorBoard, written by the driver.
 
-The driver is the run's primary writer, so nobody else has to join it. Two kinds of rows:
+The driver is the run's primary writer, so nobody else has to join it. Three kinds of rows:
 
     eval/<dataset>, eval/step, ...   as slime's own eval logs them, so dashboards that people have stay filled
+    live_eval/held_s, rollout/step   what a weight update cost the trainer, and how many were sealed and
+    live_eval/sealed, .../discarded  discarded until then
     live_eval/* by policy version    with --eval-wandb-run attach, instead of a run of live-eval's own
 
-Invariant: `eval/step` is slime's: the rollout after whose training the weights were sent, 0 for the
-first push. A row is written when its result comes, so steps may come out of order.
+Invariant: `eval/step` and `rollout/step` are slime's: the rollout after whose training the weights were
+sent, 0 for the first push. A row is written when its news comes, so steps may come out of order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +24,18 @@ from live_eval.results.wandb_rows import DEFINITIONS, WandbRows
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from live_eval.results.rows import OutboxRow
+    from live_eval.results.rows import OutboxRow, VersionEvent
     from protocol.messages import JobResult
 
 LOGGED = "slime/"
 """Begins the names of metrics that slime's own log function has made."""
 STEP = "eval/step"
+SYNC_STEP = "rollout/step"
+HELD = "live_eval/held_s"
+DISCARDED = "live_eval/discarded"
+
+Log = Callable[["Namespace", dict[str, Any], str], None]
+"""slime's arguments, a row, and the key of its step."""
 
 
 class TrainerRun:
@@ -39,14 +48,15 @@ class TrainerRun:
         datasets: Sequence[str],
         attach: bool,
         known: int,
-        log: Callable[[Namespace, dict[str, Any]], None] | None = None,
+        log: Log | None = None,
     ) -> None:
         """Rows up to `known` were there before this training began, and are in another run."""
         self._args = args
         self._known = known
         self._log = log or log_by_slime
         self._attached = WandbRows(DatasetKeys(datasets)) if attach else None
-        self._defined = False
+        self._syncs = SyncRows(args)
+        self._defined: set[str] = set()
 
     def take(self, row: OutboxRow) -> None:
         """Log one row; raises whatever W&B raises."""
@@ -55,7 +65,11 @@ class TrainerRun:
             return
         theirs = eval_row(self._args, row.result) if row.result is not None else None
         if theirs is not None:
-            self._log(self._args, theirs)
+            self._log(self._args, theirs, STEP)
+        sync = self._syncs.add(row.event) if row.event is not None else None
+        if sync is not None:
+            self._define(sync)
+            self._log(self._args, sync, SYNC_STEP)
         if ours is not None:
             self._log_attached(ours)
 
@@ -65,14 +79,48 @@ class TrainerRun:
         assert self._attached is not None
         if wandb.run is None:
             return
-        if not self._defined:
-            self._defined = True
-            for each in DEFINITIONS:
+        for each in DEFINITIONS:
+            if each.name not in self._defined:
+                self._defined.add(each.name)
                 wandb.define_metric(
                     each.name, step_metric=each.step_metric or None, hidden=each.hidden or None
                 )
-        wandb.log(row)
+        wandb.log({key: value for key, value in row.items() if key != HELD})  # the sync's own row has it
         wandb.run.summary.update(self._attached.summary())
+
+    def _define(self, row: dict[str, float]) -> None:
+        """By their whole names, which count more than live_eval/* for a run that is attached to."""
+        if not getattr(self._args, "use_wandb", False):
+            return
+        import wandb
+
+        for name in row.keys() - self._defined - {SYNC_STEP}:
+            self._defined.add(name)
+            if wandb.run is not None:
+                wandb.define_metric(name, step_metric=SYNC_STEP)
+
+
+class SyncRows:
+    """What became of weight updates, one row each, with counts since this training began."""
+
+    def __init__(self, args: Namespace) -> None:
+        self._args = args
+        self._num_sealed = 0
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, event: VersionEvent) -> dict[str, float] | None:
+        """The row; None for what is no end of an update."""
+        if event.state == "sealed":
+            self._num_sealed += 1
+        elif event.state == "discarded":
+            self._reasons[event.reason] += 1
+        else:
+            return None
+        row: dict[str, float] = {SYNC_STEP: eval_step(self._args, event.rollout_id)}
+        if event.held_s is not None:
+            row[HELD] = event.held_s
+        row |= {"live_eval/sealed": self._num_sealed, DISCARDED: self._reasons.total()}
+        return row | {f"{DISCARDED}/{reason}": number for reason, number in sorted(self._reasons.items())}
 
 
 def eval_row(args: Namespace, result: JobResult) -> dict[str, float] | None:
@@ -103,11 +151,11 @@ def eval_step(args: Namespace, rollout_id: int | None) -> int:
     return rollout_id
 
 
-def log_by_slime(args: Namespace, row: dict[str, Any]) -> None:
+def log_by_slime(args: Namespace, row: dict[str, Any], step_key: str) -> None:
     """W&B and TensorBoard, as slime has them."""
     from slime.observability import logging_utils  # pyright: ignore[reportMissingImports]
 
-    logging_utils.log(args, row, step_key=STEP)
+    logging_utils.log(args, row, step_key=step_key)
 
 
 def _is_slimes(name: str) -> bool:

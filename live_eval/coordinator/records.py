@@ -140,6 +140,7 @@ class JobRecords:
                 rollout_id=record.rollout_id,
                 train_step=record.train_step,
                 at=record.ended_at,
+                held_s=record.held_s,
             )
         )
 
@@ -163,6 +164,7 @@ class JobRecords:
                 rollout_id=record.rollout_id,
                 train_step=record.train_step,
                 at=at,
+                held_s=record.held_s,
             )
         )
 

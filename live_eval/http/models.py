@@ -104,6 +104,7 @@ class Version(BaseModel):
     began_at: Time
     sealed_at: float | None
     ended_at: float | None
+    held_s: float | None
     is_stable: bool
     pins: list[Pin]
     jobs: list[str]

@@ -26,7 +26,6 @@ from live_eval.http.views import (
     result_item,
     version_item,
 )
-from live_eval.results.held_times import HeldTimes
 from live_eval.results.pages import Filter, LedgerPages
 from live_eval.rundir import RunDir
 from live_eval.store.records import VersionState
@@ -67,11 +66,6 @@ class Source:
     """Running job -> what its samples say so far; whole values are put in and taken out."""
     started_at: float = field(default_factory=time.time)
     samples: SampleFiles = field(default_factory=SampleFiles)
-    held: HeldTimes = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Find the trainer's file."""
-        self.held = HeldTimes(self.run_dir.trainer_records)
 
     @classmethod
     def open(cls, service: ServiceSide) -> Source:
@@ -124,7 +118,7 @@ class Source:
             "datasets": [dataset.name for dataset in config.datasets],
             "engines": dict(said.engines),
             "store": self.store_state(),
-            "held_s": self.held.total(),
+            "held_s": self.store.total_held_s(),
             "sinks": {name: sinks.get(name, 0) for name in {*sinks, *self.ledger.cursors()}},
             "checkpoint_roots": [str(root) for root in http.checkpoint_roots] if http else [],
             "needs_token": http is not None and http.token is not None,

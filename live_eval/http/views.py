@@ -154,6 +154,7 @@ def refused_item(record: DiscardRecord) -> dict[str, Any]:
         "began_at": record.ended_at,
         "sealed_at": None,
         "ended_at": record.ended_at,
+        "held_s": record.held_s,
         "is_stable": False,
         "pins": [],
         "jobs": [],

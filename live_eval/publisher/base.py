@@ -48,8 +48,12 @@ class Publisher(Protocol):
         rollout_id: int | None = None,
         train_step: int | None = None,
         num_bytes: int = 0,
+        held_s: float = 0.0,
     ) -> None:
-        """A weight update starts; an open one is given up. `num_bytes`: sum of tensor sizes, if known."""
+        """A weight update starts; an open one is given up. `num_bytes`: sum of tensor sizes, if known.
+
+        `held_s`: seconds for which the caller has held the training thread for this sync already.
+        """
 
     def put_bucket(self, tensors: Sequence[NamedTensor]) -> None:
         """Some of the update's tensors. They may change as soon as this returns."""

@@ -117,6 +117,7 @@ class CollectivePublisher:
         rollout_id: int | None = None,
         train_step: int | None = None,
         num_bytes: int = 0,
+        held_s: float = 0.0,
     ) -> None:
         """Make sure of the group, pause the engines, open the sync.
 
@@ -134,7 +135,7 @@ class CollectivePublisher:
             train_step=train_step,
             num_bytes=num_bytes,
         )
-        self._open = sync = _OpenSync(begin=begin)
+        self._open = sync = _OpenSync(begin=begin, held_s=held_s)
         with self._held(sync):
             sync.members = self._prepared(sync)
 
@@ -162,13 +163,13 @@ class CollectivePublisher:
         sync, self._open = self._open, None
         if sync is None:
             raise TransportError("commit without begin, or after a sync that failed")
+        receiver = sync.receiver
         with self._held(sync):
-            receiver = sync.receiver
-            if receiver is not None:
-                self._sealing = self._threads.submit(self._finish, sync, receiver)
-            else:
-                self._give_up(sync, *sync.absence)
             self._resume(sync)
+        if receiver is not None:
+            self._sealing = self._threads.submit(self._finish, sync, receiver)
+        else:
+            self._give_up(sync, *sync.absence)
         return SyncReport(
             weight_version=sync.begin.weight_version,
             published=receiver is not None,
@@ -271,6 +272,7 @@ class CollectivePublisher:
             source=self._config.source,
             num_buckets=sync.num_buckets,
             digests=sync.digests,
+            held_s=sync.held_s,
         )
         commit = SyncCommit(sync_id=begin.sync_id, weight_version=begin.weight_version)
         try:
@@ -294,7 +296,7 @@ class CollectivePublisher:
         if sync.receiver is None:
             self._give_up(sync, reason, detail)
         else:
-            abort = SyncAbort(sync_id=sync.begin.sync_id, reason=reason, detail=detail)
+            abort = SyncAbort(sync_id=sync.begin.sync_id, reason=reason, detail=detail, held_s=sync.held_s)
             try:
                 self._outcomes.append(sync.receiver.abort(abort, self._config.probe_timeout_s))
             except TransportError as error:
@@ -305,7 +307,7 @@ class CollectivePublisher:
     def _give_up(self, sync: _OpenSync, reason: DiscardReason, detail: str) -> None:
         """Its outcome is known when the receiver has been told."""
         logger.warning("weight version %d is given up: %s (%s)", sync.begin.weight_version, reason, detail)
-        self._receiver.give_up(given_up(sync.begin, reason, detail))
+        self._receiver.give_up(given_up(sync.begin, reason, detail, held_s=sync.held_s))
 
     def _resume(self, sync: _OpenSync) -> None:
         timeout_s = self._config.probe_timeout_s

@@ -64,6 +64,7 @@ class AnnouncedSync(StagedSync):
     answers: list[Any]
     """Pending ones, of the announced buckets."""
     digests: dict[str, str]
+    held_s: float
 
 
 @dataclass(kw_only=True, slots=True)
@@ -90,7 +91,11 @@ class MemberSender(SyncSender):
                 return outcome
         begin = sync.begin
         done = SourceDone(
-            sync_id=begin.sync_id, source=sync.source, num_buckets=len(sync.answers), digests=sync.digests
+            sync_id=begin.sync_id,
+            source=sync.source,
+            num_buckets=len(sync.answers),
+            digests=sync.digests,
+            held_s=sync.held_s,
         )
         if outcome := self._ask(done, deadline):
             return outcome
@@ -139,6 +144,7 @@ class MemberPublisher:
         rollout_id: int | None = None,
         train_step: int | None = None,
         num_bytes: int = 0,
+        held_s: float = 0.0,
     ) -> None:
         """Open the sync at the receiver, or give it up; waits for `deadline_s + probe_timeout_s` at most."""
         began = time.perf_counter()
@@ -159,7 +165,7 @@ class MemberPublisher:
             sync.fault = (DiscardReason.PUBLISHER_DEADLINE, detail)
         else:
             self._begin(sync)
-        sync.held_s = time.perf_counter() - began
+        sync.held_s = held_s + time.perf_counter() - began
 
     def put_bucket(self, tensors: Sequence[NamedTensor]) -> None:
         """Hash what is about to be broadcast, if it is in host memory; a GPU's tensors are not copied."""
@@ -210,6 +216,7 @@ class MemberPublisher:
                     release=self._ended.set,
                     answers=sync.answers,
                     digests=sync.digests,
+                    held_s=sync.held_s,
                 )
             )
         return SyncReport(
@@ -255,7 +262,7 @@ class MemberPublisher:
 
     def _drop(self, sync: _OpenSync, reason: DiscardReason, detail: str) -> None:
         logger.warning("weight version %d is given up: %s (%s)", sync.begin.weight_version, reason, detail)
-        self._sender.submit(given_up(sync.begin, reason, detail))
+        self._sender.submit(given_up(sync.begin, reason, detail, held_s=sync.held_s))
 
 
 def _bytes_of(tensor: Any) -> Any:

@@ -6,6 +6,9 @@
     live_eval/discarded    of these, how many are known to have become no version
     live_eval/faults       errors of live-eval that were kept from the trainer
 
+What a sync cost travels with it too (`held_s` in its messages), so that the catalogue, and whoever reads
+that, has it for each version and each discarded sync; these counts are one trainer's own.
+
 Knows no transport. Invariant: one kind of trouble is logged once a minute, with how often it came
 meanwhile, so that a trainer's log stays its own.
 """

@@ -15,8 +15,10 @@ MAX_OUTCOMES = 4096
 """Outcomes that are kept until somebody asks; the oldest are let go."""
 
 
-def given_up(begin: SyncBegin, reason: DiscardReason, detail: str) -> SyncGivenUp:
-    """The note that the sync of this begin will not come."""
+def given_up(
+    begin: SyncBegin, reason: DiscardReason, detail: str, *, held_s: float | None = None
+) -> SyncGivenUp:
+    """The note that the sync of this begin will not come; `held_s` where the begin does not say it."""
     return SyncGivenUp(
         sync_id=begin.sync_id,
         run_id=begin.run_id,
@@ -26,6 +28,7 @@ def given_up(begin: SyncBegin, reason: DiscardReason, detail: str) -> SyncGivenU
         detail=detail,
         rollout_id=begin.rollout_id,
         train_step=begin.train_step,
+        held_s=begin.held_s if held_s is None else held_s,
     )
 
 

@@ -112,6 +112,7 @@ class RayRefPublisher:
         rollout_id: int | None = None,
         train_step: int | None = None,
         num_bytes: int = 0,
+        held_s: float = 0.0,
     ) -> None:
         """Take a slot, waiting for `deadline_s` at most; without one the version is given up."""
         began = time.perf_counter()
@@ -132,7 +133,7 @@ class RayRefPublisher:
             sync.fault = (DiscardReason.BAD_WEIGHT_VERSION, f"{weight_version!r} is no positive integer")
         else:
             self._take_slot(sync)
-        sync.held_s = time.perf_counter() - began
+        sync.held_s = held_s + time.perf_counter() - began
 
     def put_bucket(self, tensors: Sequence[NamedTensor]) -> None:
         """Copy the tensors into the slot; returns when they may change."""
@@ -155,13 +156,12 @@ class RayRefPublisher:
         if sync is None:
             logger.error("commit without begin")
             return SyncReport(weight_version=0, published=False, reason=DiscardReason.EMPTY, held_s=0.0)
-        with self._held(sync):
-            if sync.fault is None and not sync.buckets:
-                sync.fault = (DiscardReason.EMPTY, "the commit came without a single bucket")
-            if sync.fault is not None:
-                self._drop(sync, *sync.fault)
-            else:
-                self._hand_over(sync)
+        if sync.fault is None and not sync.buckets:
+            sync.fault = (DiscardReason.EMPTY, "the commit came without a single bucket")
+        if sync.fault is not None:
+            self._drop(sync, *sync.fault)
+        else:
+            self._hand_over(sync)
         return SyncReport(
             weight_version=sync.begin.weight_version,
             published=sync.fault is None,
@@ -212,12 +212,11 @@ class RayRefPublisher:
 
     def _hand_over(self, sync: _OpenSync) -> None:
         num_bytes = sum(tensor.num_bytes for bucket in sync.buckets for tensor in bucket.tensors)
-        begin = (
-            sync.begin if sync.begin.num_bytes else msgspec.structs.replace(sync.begin, num_bytes=num_bytes)
-        )
         self._sender.submit(
             StagedSync(
-                begin=begin,
+                begin=msgspec.structs.replace(
+                    sync.begin, num_bytes=sync.begin.num_bytes or num_bytes, held_s=sync.held_s
+                ),
                 source=self._config.source,
                 buckets=sync.buckets,
                 release=self._releaser(sync),
@@ -227,7 +226,7 @@ class RayRefPublisher:
     def _drop(self, sync: _OpenSync, reason: DiscardReason, detail: str) -> None:
         logger.warning("weight version %s is given up: %s (%s)", sync.begin.weight_version, reason, detail)
         self._releaser(sync)()
-        self._sender.submit(given_up(sync.begin, reason, detail))
+        self._sender.submit(given_up(sync.begin, reason, detail, held_s=sync.held_s))
 
     def _releaser(self, sync: _OpenSync) -> Callable[[], None]:
         def release() -> None:

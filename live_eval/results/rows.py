@@ -87,6 +87,8 @@ class VersionEvent:
     rollout_id: int | None = None
     train_step: int | None = None
     at: float = 0.0
+    held_s: float | None = None
+    """Seconds for which the sync held the training thread, where known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

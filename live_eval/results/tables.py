@@ -117,6 +117,7 @@ VERSION_COLUMNS = (
     Column(title="size", value=lambda v: _size(v["num_bytes"]), from_width=100, right=True),
     Column(title="digest", value=lambda v: v["digest"][:12]),
     Column(title="reason", value=lambda v: _version_reason(v), from_width=80),
+    Column(title="held s", value=lambda v: _number(v["held_s"]), from_width=120, right=True, optional=True),
     Column(title="sealed at", value=lambda v: _time(v["sealed_at"]), from_width=150),
 )
 

@@ -13,7 +13,6 @@ there are, never on the order in which they came.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,6 @@ from live_eval.results.records import duration_s
 if TYPE_CHECKING:
     from live_eval.results.rows import OutboxRow, VersionEvent
     from protocol.messages import JobResult
-
-
-HeldOf = Callable[[int], float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,10 +85,8 @@ class _Series:
 class WandbRows:
     """Turns outbox rows, all of them and in order, into W&B rows and the summary."""
 
-    def __init__(self, keys: DatasetKeys, *, held_of: HeldOf = lambda _weight_version: None) -> None:
-        """`held_of`: seconds for which the sync of a weight version held the trainer, where known."""
+    def __init__(self, keys: DatasetKeys) -> None:
         self._keys = keys
-        self._held_of = held_of
         self._statuses: Counter[str] = Counter()
         self._versions: Counter[str] = Counter()
         self._series: dict[tuple[str, str], _Series] = {}
@@ -155,9 +149,8 @@ class WandbRows:
             return {}
         newer = [other for other, event in self._sealed.items() if other > version and event.at <= at]
         sealed, prefix = self._sealed[version], _POLICY.prefix
-        held_s = None if sealed.weight_version is None else self._held_of(sealed.weight_version)
         lag = {f"{prefix}/lag_versions": len(newer), f"{prefix}/lag_s": max(0.0, at - sealed.at)}
-        return lag if held_s is None else {**lag, f"{prefix}/held_s": held_s}
+        return lag if sealed.held_s is None else {**lag, f"{prefix}/held_s": sealed.held_s}
 
     def _counters(self, prefix: str) -> dict[str, Any]:
         if prefix != _POLICY.prefix:

@@ -26,7 +26,7 @@ from live_eval.errors import ConfigError
 from live_eval.results.keys import DatasetKeys
 from live_eval.results.sinks import SinkError
 from live_eval.results.wandb_extras import ALERTABLE, alert_of, result_cells, samples_wanted
-from live_eval.results.wandb_rows import DEFINITIONS, HeldOf, WandbRows
+from live_eval.results.wandb_rows import DEFINITIONS, WandbRows
 from live_eval.results.worker_link import WorkerLink
 
 if TYPE_CHECKING:
@@ -115,19 +115,16 @@ class WandbSink:
         datasets: Sequence[str],
         log: Path | None = None,
         command: Sequence[str] | None = None,
-        held_of: HeldOf = lambda _weight_version: None,
     ) -> None:
         """`datasets`: the configured names; ConfigError if two would share a key. `run_id`: see
-        `wandb_run_id`. `log`: where wandb's own words go. `command`: the process, for tests.
-        `held_of`: see WandbRows."""
+        `wandb_run_id`. `log`: where wandb's own words go. `command`: the process, for tests."""
         self._config = config
         self._datasets = tuple(datasets)
         self._run_id = run_id
         self._log = log or config.dir / "wandb" / "live-eval-worker.log"
         self._command = tuple(command or (sys.executable, "-m", "live_eval.results.wandb_worker"))
         self._keys = DatasetKeys(self._datasets)
-        self._held_of = held_of
-        self._rows = WandbRows(self._keys, held_of=held_of)
+        self._rows = WandbRows(self._keys)
         self._present: set[str] = set()
         self._link: WorkerLink | None = None
         self._table: list[list[Any]] = []
@@ -142,7 +139,7 @@ class WandbSink:
         """Start the process, begin or continue the run, learn what it has; 0: counters and summary
         need every row from the first, those that are there are skipped by name."""
         keys = DatasetKeys(self._datasets)
-        self._rows, self._keys = WandbRows(keys, held_of=self._held_of), keys
+        self._rows, self._keys = WandbRows(keys), keys
         self._table, self._table_at, self._fed = [], None, ledger.cursor(self.name)
         self._link = WorkerLink(self._command, env=worker_env(), log=self._log)
         # wandb's own deadline ends first, so that its words are heard; an earlier process needs time too.

@@ -52,9 +52,21 @@ CREATE TABLE IF NOT EXISTS pins (
 CREATE TABLE IF NOT EXISTS discards (
     id INTEGER PRIMARY KEY, policy_version INTEGER, incarnation_id TEXT NOT NULL,
     weight_version INTEGER NOT NULL, rollout_id INTEGER, train_step INTEGER,
-    reason TEXT NOT NULL, detail TEXT NOT NULL, ended_at REAL NOT NULL)
+    reason TEXT NOT NULL, detail TEXT NOT NULL, ended_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS held (
+    incarnation_id TEXT NOT NULL, weight_version INTEGER NOT NULL, held_s REAL NOT NULL,
+    PRIMARY KEY (incarnation_id, weight_version)) WITHOUT ROWID
 """
-_RECORD_COLUMNS = ", ".join(VersionRecord.__slots__)
+_VERSION_HELD = (
+    "(SELECT held_s FROM held JOIN incarnations USING (incarnation_id) "
+    "WHERE number = versions.incarnation AND held.weight_version = versions.weight_version) AS held_s"
+)
+_DISCARD_HELD = (
+    "(SELECT held_s FROM held WHERE held.incarnation_id = discards.incarnation_id "
+    "AND held.weight_version = discards.weight_version) AS held_s"
+)
+_RECORD_COLUMNS = ", ".join([name for name in VersionRecord.__slots__ if name != "held_s"] + [_VERSION_HELD])
+_DISCARD_COLUMNS = ", ".join([name for name in DiscardRecord.__slots__ if name != "held_s"] + [_DISCARD_HELD])
 
 
 class Catalogue:
@@ -217,6 +229,17 @@ class Catalogue:
                 (incarnation_id, weight_version, rollout_id, train_step, reason, detail, self._clock()),
             )
 
+    def note_held(self, incarnation_id: str, weight_version: int, held_s: float) -> None:
+        """A source of this sync held its training thread so long; of several the longest counts."""
+        if not 0 < weight_version <= MAX_WEIGHT_VERSION or held_s < 0:
+            return
+        with self.database.write() as db:
+            db.execute(
+                "INSERT INTO held VALUES (?, ?, ?) ON CONFLICT DO UPDATE "
+                "SET held_s = max(held_s, excluded.held_s)",
+                (incarnation_id, weight_version, held_s),
+            )
+
     # --- pins ---------------------------------------------------------------------------
 
     def pin(self, policy_version: int, owner: str, kind: PinKind) -> None:
@@ -288,9 +311,13 @@ class Catalogue:
 
     def discarded(self) -> list[DiscardRecord]:
         """All syncs that never became a version, in the order in which they ended."""
-        columns = ", ".join(DiscardRecord.__slots__)
-        rows = self.database.read(f"SELECT {columns} FROM discards ORDER BY id")
+        rows = self.database.read(f"SELECT {_DISCARD_COLUMNS} FROM discards ORDER BY id")
         return [DiscardRecord(**dict(row)) for row in rows]
+
+    def total_held_s(self) -> float | None:
+        """Seconds for which all syncs together held the trainer; None if none has said so."""
+        (row,) = self.database.read("SELECT SUM(held_s) AS total FROM held")
+        return row["total"]
 
 
 def _check_weight_version(weight_version: int) -> None:

@@ -84,6 +84,8 @@ class VersionRecord:
     sealed_at: float | None
     ended_at: float | None
     """When it was discarded or collected."""
+    held_s: float | None = None
+    """Seconds for which its sync held the training thread; None if its sources do not say so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +102,8 @@ class DiscardRecord:
     """A live_eval.reasons.DiscardReason."""
     detail: str
     ended_at: float
+    held_s: float | None = None
+    """Seconds for which the sync held the training thread; None if its sources do not say so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -194,6 +194,10 @@ class VersionStore:
             detail=detail,
         )
 
+    def note_held(self, incarnation_id: str, weight_version: int, held_s: float) -> None:
+        """A source of this sync held its training thread so long; of several the longest counts."""
+        self._catalogue.note_held(incarnation_id, weight_version, held_s)
+
     # --- reading ------------------------------------------------------------------------
 
     def sealed(self) -> list[VersionRecord]:
@@ -215,6 +219,10 @@ class VersionStore:
     def discarded(self) -> list[DiscardRecord]:
         """Syncs that never became a version, in the order in which they ended."""
         return self._catalogue.discarded()
+
+    def total_held_s(self) -> float | None:
+        """Seconds for which all syncs together held the trainer; None if none has said so."""
+        return self._catalogue.total_held_s()
 
     def incarnations(self) -> list[Incarnation]:
         """Lives of the trainer that were seen, the oldest first."""

@@ -103,8 +103,7 @@ class MailReader:
         if begins and begins[0].delta is not None:
             self._take_delta(begins[0])
         elif begins and len(begins) == len(entries):
-            begin = begins[0].begin
-            assert begin is not None
+            begin = _slowest(begins)
             if self._receiver.recorded(begin) is None:
                 self._receive(begin, begins)
 
@@ -201,6 +200,12 @@ def read_tensors(path: Path, slots: list[TensorSlot], memory: list[np.ndarray]) 
                 done += chunk.size
 
 
+def _slowest(entries: list[Entry]) -> SyncBegin:
+    """The begin of the source that was held the longest; else they are alike."""
+    begins = [entry.begin for entry in entries if entry.begin is not None]
+    return max(begins, key=lambda begin: begin.held_s or 0.0)
+
+
 def given_up_note(begin: SyncBegin, detail: str) -> SyncGivenUp:
     """The note that this sync's version cannot be made."""
     return SyncGivenUp(
@@ -212,6 +217,7 @@ def given_up_note(begin: SyncBegin, detail: str) -> SyncGivenUp:
         detail=detail,
         rollout_id=begin.rollout_id,
         train_step=begin.train_step,
+        held_s=begin.held_s,
     )
 
 

@@ -111,7 +111,7 @@ class Receiver:
             case SyncCommit():
                 return self.commit(message)
             case SyncAbort():
-                return self.fail(message.sync_id, _reason(message.reason), message.detail)
+                return self.abort(message)
             case SyncGivenUp():
                 return self.given_up(message)
             case GroupStatusRequest():
@@ -120,6 +120,7 @@ class Receiver:
 
     def begin(self, begin: SyncBegin) -> SyncAccepted | SyncOutcome:
         """Open a sync, or join the open one as a further source of it; an older open one is discarded."""
+        self._note_held(begin, begin.held_s)
         with self._changed:
             known = self._syncs.get(begin.sync_id)
             if known is None:
@@ -183,6 +184,8 @@ class Receiver:
         """A source has sent all; the outcome if this ends the sync."""
         with self._changed:
             sync = self._find(done.sync_id)
+        self._note_held(sync.session.begin, done.held_s)  # before the verdict: who sees that, sees this
+        with self._changed:
             sync.session.on_source_done(done, now=self._clock())
         return self._conclude(sync) or Ok()
 
@@ -199,6 +202,13 @@ class Receiver:
                     return sync.outcome
             self.tick()
 
+    def abort(self, abort: SyncAbort) -> SyncOutcome:
+        """The publisher gives the sync up."""
+        with self._changed:
+            sync = self._find(abort.sync_id)
+        self._note_held(sync.session.begin, abort.held_s)
+        return self.fail(abort.sync_id, _reason(abort.reason), abort.detail)
+
     def fail(self, sync_id: str, reason: DiscardReason, detail: str) -> SyncOutcome:
         """End the sync for a cause outside of it; the outcome it had already, if it has ended."""
         with self._changed:
@@ -212,6 +222,7 @@ class Receiver:
 
     def given_up(self, note: SyncGivenUp) -> SyncOutcome:
         """Record a version that will never come; what is recorded of it already stands."""
+        self._note_held(note, note.held_s)
         with self._changed:
             known = self._syncs.get(note.sync_id)
             if known is not None:
@@ -244,6 +255,14 @@ class Receiver:
             self._conclude(sync)
 
     # --- helpers --------------------------------------------------------------------------
+
+    def _note_held(self, sync: SyncBegin | SyncGivenUp, held_s: float | None) -> None:
+        if held_s is None:
+            return
+        try:
+            self._store.note_held(sync.incarnation_id, sync.weight_version, held_s)
+        except StoreError as error:  # the sync itself may still fit
+            logger.warning("how long weight version %d held is not recorded: %s", sync.weight_version, error)
 
     def _begin(self, begin: SyncBegin) -> SyncAccepted | SyncOutcome:
         if self._open is not None:

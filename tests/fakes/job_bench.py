@@ -119,7 +119,8 @@ class Bench:
         self.store.close()
 
     def seal(self, weight_version: int, *, rollout_id: int | None = None, life: str = "life-1") -> Manifest:
-        """One whole sync."""
+        """One whole sync, which held the trainer for a quarter of a second a version."""
+        self.store.note_held(life, weight_version, weight_version / 4)
         staged = self.store.begin(sync_begin(weight_version, incarnation=life, rollout_id=rollout_id))
         send(staged, self.model, seed=weight_version)
         return staged.seal()

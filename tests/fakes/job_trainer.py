@@ -110,7 +110,7 @@ class DirectPublisher:
     _digests: dict[str, str] = field(default_factory=dict)
     _num_buckets: int = 0
 
-    def begin(self, weight_version: int, **fields: Any) -> None:
+    def begin(self, weight_version: int, *, held_s: float = 0.0, **fields: Any) -> None:
         self._begin = SyncBegin(
             sync_id=f"{self.incarnation_id}/{weight_version}",
             run_id="job",

@@ -22,6 +22,7 @@ class RecordingPublisher:
         self.tensors: dict[str, torch.Tensor] = {}
         self.fails_at = ""
         self.closed = False
+        self.held_before = 0.0
 
     def _step(self, name: str, *what: Any) -> None:
         if self.fails_at == name:
@@ -35,7 +36,9 @@ class RecordingPublisher:
         rollout_id: int | None = None,
         train_step: int | None = None,
         num_bytes: int = 0,
+        held_s: float = 0.0,
     ) -> None:
+        self.held_before = held_s
         self._step("begin", weight_version, rollout_id, train_step)
 
     def put_bucket(self, tensors: Sequence[NamedTensor]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from fakes.sync import MODEL
 
-from live_eval.store import BaseCheckpoint, VersionStore
+from live_eval.store import BaseCheckpoint, VersionRecord, VersionStore
 
 
 def stored_content(store_dir: Path, policy_version: int | None) -> dict[str, bytes]:
@@ -20,3 +20,10 @@ def stored_content(store_dir: Path, policy_version: int | None) -> dict[str, byt
     for name, place in found.items():
         version.copy_tensor(name, place)
     return {name: place.tobytes() for name, place in found.items()}
+
+
+def stored_record(store_dir: Path, policy_version: int | None) -> VersionRecord:
+    """What the catalogue has of a version."""
+    assert policy_version is not None
+    with VersionStore.open(store_dir, max_bytes=1 << 30, keep_newest=9) as store:
+        return store.get(policy_version)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fakes.member_wire import LocalWire
 from fakes.slime_ranks import Rank, ranks_at, whole
-from fakes.store_content import stored_content
+from fakes.store_content import stored_content, stored_record
 
 import slime_patch.member
 
@@ -50,6 +50,8 @@ def test_a_version_is_what_was_broadcast_and_an_unwanted_update_is_received_and_
         if version != 2:
             outcome = rank.outcome(version)
             assert (outcome.state, outcome.detail) == ("sealed", "")
+            held_s = stored_record(wire.store, outcome.policy_version).held_s
+            assert held_s is not None and 0 < held_s < 5.0
             assert stored_content(wire.store, outcome.policy_version) == whole(version)
     assert rank.updater.num_groups == 1
 

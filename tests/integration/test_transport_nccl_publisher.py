@@ -96,6 +96,8 @@ def test_syncs_become_versions_with_the_trainers_bytes(facade: FacadeProcess, pu
         assert outcome.policy_version is not None
         manifest = facade.read(lambda store, number=outcome.policy_version: store.verify(number))
         assert (manifest.rollout_id, manifest.train_step) == (version - 2, version * 10)
+        record = facade.read(lambda store, number=outcome.policy_version: store.get(number))
+        assert record.held_s == report.held_s
         for tensor in MODEL:
             assert facade.content(outcome.policy_version, tensor) == content(tensor, version).tobytes()
 

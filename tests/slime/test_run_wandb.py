@@ -47,6 +47,13 @@ def test_scores_reach_the_trainers_run_as_they_come(run: SlimeRun, where: str) -
     assert trainers.step_metric("eval/toy") == "eval/step"
     assert [row["train/step"] for row in trainers.rows if "train/loss" in row] == [0, 1, 2]
 
+    updates = [row for row in trainers.rows if "live_eval/held_s" in row]
+    assert sorted(row["rollout/step"] for row in updates) == [0, 0, 1, 2]
+    assert all(0 < row["live_eval/held_s"] < 5.0 for row in updates)
+    assert sorted(row["live_eval/sealed"] for row in updates) == [1, 2, 3, 4]
+    assert {row["live_eval/discarded"] for row in updates} == {0}
+    assert trainers.step_metric("live_eval/held_s") == "rollout/step"
+
     attached = by_version(trainers.rows, "live_eval/policy_version")
     own = list((run.run_dir.root / "wandb").glob("offline-run-*"))
     if where == "attach":

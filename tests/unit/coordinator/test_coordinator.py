@@ -80,14 +80,15 @@ async def test_a_version_is_seen_without_a_poke(bench: Bench) -> None:
 async def test_discards_and_versions_are_recorded_for_the_sinks(bench: Bench) -> None:
     bench.store.begin(sync_begin(1)).discard(DiscardReason.INCOMPLETE, "one tensor")
     bench.seal(2)
+    bench.store.note_held("life-1", 3, 0.75)
     bench.store.sync_refused(sync_begin(3), DiscardReason.PUBLISHER_DEADLINE)
     await bench.run_to_the_end()
     await bench.run_to_the_end()
     events = [row.event for row in bench.ledger.outbox() if row.event is not None]
-    assert sorted((event.key, event.reason) for event in events) == [
-        ("discarded/v1", "incomplete"),
-        ("refused/life-1/3/1", "publisher_deadline"),
-        ("sealed/v2", ""),
+    assert sorted((event.key, event.reason, event.held_s or 0.0) for event in events) == [
+        ("discarded/v1", "incomplete", 0.0),
+        ("refused/life-1/3/1", "publisher_deadline", 0.75),
+        ("sealed/v2", "", 0.5),
     ]
 
 

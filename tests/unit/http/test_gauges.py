@@ -32,7 +32,6 @@ async def test_scores_lag_queue_store_and_discards_are_told(http: HttpBench) -> 
         await http.bench.until(lambda: len(http.bench.ends) == 2)
     http.bench.seal(2)
     http.bench.store.sync_refused(sync_begin(2), DiscardReason.BAD_WEIGHT_VERSION, "twice")
-    http.api.source.run_dir.trainer_records.write_text('{"held_s": 0.5}\n')
     found = await scrape(http)
     assert found["live_eval_score", "a"] == 1.0
     assert found["live_eval_scored_version", "b"] == 1
@@ -44,7 +43,7 @@ async def test_scores_lag_queue_store_and_discards_are_told(http: HttpBench) -> 
     assert found["live_eval_jobs_total", "completed", "succeeded"] == 2
     assert found["live_eval_syncs_discarded_total", "bad_weight_version"] == 1
     assert found["live_eval_versions_sealed_total",] == 2
-    assert found["live_eval_trainer_held_seconds_total",] == 0.5
+    assert found["live_eval_trainer_held_seconds_total",] == 0.75
     assert 0 < found["live_eval_store_bytes",] < found["live_eval_store_max_bytes",]
     assert found["live_eval_pins",] == 1
 

@@ -43,17 +43,13 @@ async def test_the_status_says_what_the_service_does(ran: HttpBench) -> None:
     assert status["totals"] == {"succeeded": 5}
     assert status["datasets"] == ["a", "b"]
     assert status["store"]["num_sealed"] == 2
-    assert status["held_s"] is None
+    assert status["held_s"] == 0.75
     assert status["last_event_id"].startswith(ran.api.events.life)
 
 
-async def test_the_time_that_syncs_held_the_trainer_is_read_from_its_file(ran: HttpBench) -> None:
-    path = ran.api.source.run_dir.trainer_records
-    path.write_text('{"held_s": 0.5}\n{"other": 1}\n{"held_s": 0.25}\n{"held_s": 9')
-    assert (await ran.get("/api/v1/status"))["held_s"] == 0.75
-    with path.open("a") as file:
-        file.write("0}\n")
-    assert (await ran.get("/api/v1/status"))["held_s"] == 90.75
+async def test_each_version_says_how_long_its_sync_held_the_trainer(ran: HttpBench) -> None:
+    versions = (await ran.get("/api/v1/versions"))["items"]
+    assert {each["policy_version"]: each["held_s"] for each in versions} == {1: 0.25, 2: 0.5}
 
 
 async def test_versions_come_newest_first_with_their_jobs_and_scores(ran: HttpBench) -> None:

@@ -35,14 +35,15 @@ def test_a_committed_sync_becomes_a_version_with_the_bytes_of_its_staging(
     side: Side, outcomes: Outcomes
 ) -> None:
     publisher = side.publisher()
-    publisher.begin(1, rollout_id=4, train_step=40)
+    publisher.begin(1, rollout_id=4, train_step=40, held_s=0.25)
     for name, tensor in weights(1):
         publisher.put_bucket([(name, tensor)])
         tensor.zero_()
     report = publisher.commit()
     assert (report.weight_version, report.published, report.reason) == (1, True, "")
-    assert 0 < report.held_s < 1.0
+    assert 0.25 < report.held_s < 1.0
     (outcome,) = outcomes(publisher, 1)
+    assert side.desk.store.get(1).held_s == report.held_s
     assert (outcome.state, outcome.policy_version) == ("sealed", 1)
     manifest = side.desk.store.verify(1)
     assert (manifest.rollout_id, manifest.train_step, manifest.run_id) == (4, 40, "run")
@@ -85,6 +86,7 @@ def test_a_frozen_receiver_costs_the_deadline_once(side: Side, outcomes: Outcome
     side.link.thaw()
     assert [outcome.state for outcome in outcomes(publisher, 4)] == ["sealed"] + ["discarded"] * 3
     assert side.desk.reasons() == [(version, "publisher_deadline") for version in (2, 3, 4)]
+    assert [each.held_s for each in side.desk.store.discarded()] == [report.held_s for report in held]
     assert publish(publisher, 5).published
     assert outcomes(publisher, 1)[0].state == "sealed"
 

@@ -114,10 +114,11 @@ def test_a_score_says_how_far_the_policy_had_gone_on_and_what_its_sync_cost(
             policy_version=version,
             weight_version=version - 4,
             at=at,
+            held_s=version / 20,
         )
         ledger.record_version(event)
     result = finish(5)
-    rows = WandbRows(DatasetKeys(["rev"]), held_of={1: 0.25}.get)
+    rows = WandbRows(DatasetKeys(["rev"]))
     (row,) = [row for row in map(rows.add, ledger.outbox()) if row is not None]
     assert result.finished_at is not None
     assert row["live_eval/lag_versions"] == 2, "a version that is sealed later counts too"

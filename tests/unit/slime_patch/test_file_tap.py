@@ -83,6 +83,7 @@ def test_a_version_is_kept_although_slime_deletes_its_files(bench: Bench) -> Non
         bench.reader.run_once()
         assert bench.holds(version, weights_of(version))
     record = bench.desk.store.get(2)
+    assert record.held_s is not None and 0 < record.held_s < 5.0
     assert (record.weight_version, record.rollout_id, record.train_step) == (2, 0, 1)
 
 
@@ -130,6 +131,7 @@ def test_versions_that_nobody_takes_are_given_up_and_recorded(bench: Bench) -> N
         updater.update_weights()
     bench.reader.run_once()
     assert bench.desk.reasons() == [(3, "publisher_deadline"), (4, "publisher_deadline")]
+    assert all(record.held_s is not None for record in bench.desk.store.discarded())
     updater.update_weights()
     bench.reader.run_once()
     assert bench.holds(5, weights_of(5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from fakes.recording_publisher import RecordingPublisher
@@ -138,3 +140,20 @@ def test_pipeline_ranks_are_the_sources_and_share_the_staging() -> None:
     assert plan.sources == ("pp_0", "pp_1")
     assert 500 < plan.slot_bytes < 1000
     assert TapPlan(**plan.as_dict()) == plan
+
+
+def test_what_the_first_update_waits_for_its_staging_counts_as_held() -> None:
+    bench = Bench()
+    make = bench.make
+
+    def slowly(slot_bytes: int) -> RecordingPublisher:
+        time.sleep(0.05)
+        return make(slot_bytes)
+
+    tap = WeightTap(bench.updater, slowly, slot_bytes=1 << 20)
+    tap.note = SyncNote(rollout_id=0)
+    bench.tap.note = SyncNote(wanted=False)
+    bench.updater.update_weights()
+    assert bench.publishers[0].held_before >= 0.05
+    bench.updater.update_weights()
+    assert bench.publishers[0].held_before < 0.05

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from live_eval.results.rows import OutboxRow
+from live_eval.results.rows import OutboxRow, VersionEvent
 from protocol.messages import JobResult
 from slime_patch.trainer_run import TrainerRun, eval_row, eval_step
 
@@ -67,11 +67,37 @@ def test_the_first_push_is_at_step_0_and_train_steps_are_counted_if_asked() -> N
 def test_rows_of_an_earlier_training_are_in_another_run() -> None:
     logged: list[dict[str, Any]] = []
     run = TrainerRun(
-        ARGS, datasets=["aime"], attach=False, known=2, log=lambda _args, row: logged.append(row)
+        ARGS, datasets=["aime"], attach=False, known=2, log=lambda _args, row, _step: logged.append(row)
     )
     for seq in (1, 2, 3):
         run.take(OutboxRow(seq=seq, key=f"k{seq}", result=result(seq)))
     assert [row["eval/aime/policy_version"] for row in logged] == [3]
+
+
+def event(seq: int, state: str, reason: str = "", **values: Any) -> OutboxRow:
+    return OutboxRow(
+        seq=seq, key=f"k{seq}", event=VersionEvent(key=f"k{seq}", state=state, reason=reason, **values)
+    )
+
+
+def test_what_each_update_cost_and_what_became_of_all_is_by_slimes_rollout_step() -> None:
+    logged: list[tuple[dict[str, Any], str]] = []
+    run = TrainerRun(
+        ARGS, datasets=["aime"], attach=False, known=1,
+        log=lambda _args, row, step: logged.append((row, step)),
+    )  # fmt: skip
+    run.take(event(1, "sealed", held_s=9.0))  # of an earlier training
+    run.take(event(2, "sealed", held_s=0.5))
+    run.take(event(3, "discarded", "publisher_deadline", rollout_id=0, held_s=5.0))
+    run.take(event(4, "dropped", "store_full", rollout_id=0))
+    run.take(event(5, "sealed", rollout_id=2))
+    counts = {"live_eval/sealed": 1, "live_eval/discarded": 1, "live_eval/discarded/publisher_deadline": 1}
+    assert logged == [
+        ({"rollout/step": 0, "live_eval/held_s": 0.5, "live_eval/sealed": 1, "live_eval/discarded": 0},
+         "rollout/step"),
+        ({"rollout/step": 0, "live_eval/held_s": 5.0, **counts}, "rollout/step"),
+        ({"rollout/step": 2, **counts, "live_eval/sealed": 2}, "rollout/step"),
+    ]  # fmt: skip
 
 
 def test_rows_go_through_slimes_own_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

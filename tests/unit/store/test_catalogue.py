@@ -229,3 +229,20 @@ def test_what_is_given_out_is_in_a_log_that_is_synced(catalogue: Catalogue) -> N
     assert catalogue.database.read("PRAGMA journal_mode")[0][0] == "wal"
     assert catalogue.database.read("PRAGMA synchronous")[0][0] == 2  # FULL
     assert sqlite3.sqlite_version_info >= (3, 24)
+
+
+def test_what_a_sync_held_the_trainer_is_known_of_versions_and_of_discards(catalogue: Catalogue) -> None:
+    assert catalogue.total_held_s() is None
+    sealed(catalogue, 1)
+    for held_s in (0.25, 0.5, 0.125):  # three sources at once
+        catalogue.note_held("life-1", 1, held_s)
+    catalogue.note_held("life-1", 2, 1.0)
+    catalogue.note_held("life-2", 1, 4.0)
+    catalogue.note_held("life-1", 0, 8.0)  # no weight version
+    catalogue.sync_refused(
+        incarnation_id="life-1", weight_version=2, reason=DiscardReason.PUBLISHER_DEADLINE, detail=""
+    )
+    assert sealed(catalogue, 3) == 3
+    assert [record.held_s for record in catalogue.versions()] == [0.5, None]
+    assert [record.held_s for record in catalogue.discarded()] == [1.0]
+    assert catalogue.total_held_s() == 5.5

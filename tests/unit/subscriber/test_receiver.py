@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from fakes.receiving import DEADLINE_S, Desk
 from fakes.sync import DOWN, EMBED, HEAD, MODEL, NORM, UP, begin, bucket, commit, content, done
@@ -346,3 +347,18 @@ def test_the_open_sync_ends_when_its_transport_does(desk: Desk) -> None:
 def test_messages_that_are_none_of_the_receivers_are_refused(desk: Desk) -> None:
     with pytest.raises(UnknownMessage):
         desk.receiver.handle(StoreChanged())
+
+
+def test_what_a_sync_cost_the_trainer_is_recorded_before_its_end_however_it_ends(desk: Desk) -> None:
+    replace = msgspec.structs.replace
+    first = replace(begin(1), held_s=0.25)
+    desk.receiver.handle(first)
+    desk.send(first, 0, *MODEL)
+    desk.receiver.handle(replace(done(first, 1), held_s=0.5))
+    desk.receiver.handle(commit(first))
+    second = desk.begin(2)
+    desk.receiver.handle(SyncAbort(sync_id=second.sync_id, reason="publisher_aborted", held_s=1.0))
+    desk.receiver.handle(replace(note(3), held_s=2.0))
+    desk.receiver.handle(note(4))
+    assert desk.store.get(1).held_s == 0.5
+    assert [record.held_s for record in desk.store.discarded()] == [1.0, 2.0, None]
