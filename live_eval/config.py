@@ -143,6 +143,7 @@ class ServiceConfig:
         return replace(
             self.scheduler,
             datasets=tuple(dataset.name for dataset in ordered),
+            num_engines=len(self.engines.addresses) or self.engines.num_engines,
             eval_every={each.name: each.eval_every for each in ordered if each.eval_every > 1},
             job_timeouts={name: limit for name, limit in limits.items() if limit is not None},
         )

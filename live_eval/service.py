@@ -28,6 +28,7 @@ from live_eval.coordinator.evaluator import Evaluator
 from live_eval.coordinator.records import JobRecords
 from live_eval.coordinator.watch import CheckpointWatch
 from live_eval.coordinator.wiring import checkpoints_of, digest_of, engine_specs, same_as, vector_of
+from live_eval.engines.engine import EngineState
 from live_eval.engines.fingerprint import FingerprintBook
 from live_eval.engines.group import EngineGroup, GroupSettings
 from live_eval.engines.on_demand import EnginesOnDemand
@@ -37,6 +38,7 @@ from live_eval.evaluation.grading_pool import GradingPool
 from live_eval.evaluation.rewards import make_grader
 from live_eval.evaluation.tokenizer import tokenizer_for
 from live_eval.processes import end_with_parent
+from live_eval.results.held_times import HeldTimes
 from live_eval.results.jsonl_sink import JsonlSink
 from live_eval.results.ledger import Ledger
 from live_eval.results.reader import LedgerReader
@@ -129,6 +131,7 @@ class Service:
         try:
             await asyncio.sleep(0)  # it takes up what the ledger knows before anyone asks it for more
             self._coordinator = coordinator
+            self._count_engines()
             logger.info("serving %s", self._run_dir.root)
             if self._on_serving is not None:
                 self._on_serving(coordinator)
@@ -188,7 +191,7 @@ class Service:
         eval_sets = await asyncio.to_thread(self._load_eval_sets)
         for name, eval_set in eval_sets.items():
             ledger.note_dataset(name, eval_set.description(), now=time.time())
-        graders = await self._graders(stack)
+        grader_of = await self._graders(stack)
         if self._runs is not None:
             await stack.enter_async_context(self._runs)
         self._pump = pump = self._start_sinks(stack, ledger)
@@ -209,7 +212,7 @@ class Service:
             group=group,
             store=store,
             eval_sets=eval_sets,
-            graders=graders,
+            grader_of=grader_of,
             samples_dir=run_dir.samples,
             limits=config.limits,
             make_run=self._runs.make if self._runs is not None else None,
@@ -232,13 +235,14 @@ class Service:
         )
         return load_eval_sets(self._config.datasets, tokenizer=tokenizer)
 
-    async def _graders(self, stack: AsyncExitStack) -> dict[str, Grader]:
+    async def _graders(self, stack: AsyncExitStack) -> Callable[[str], Grader]:
         config = self._config
         pool = GradingPool(num_workers=config.num_graders, deadline_s=config.reward_timeout_s)
         await stack.enter_async_context(pool)
         for function in dict.fromkeys(dataset.function for dataset in config.datasets if dataset.function):
             await pool.check(function)
-        return {dataset.name: make_grader(dataset, pool) for dataset in config.datasets}
+        datasets = {dataset.name: dataset for dataset in config.datasets}
+        return lambda name: make_grader(datasets[name], pool)
 
     def _start_sinks(self, stack: AsyncExitStack, ledger: Ledger) -> SinkPump:
         sinks: list[Sink] = [JsonlSink(self._run_dir.results_jsonl)]
@@ -250,6 +254,7 @@ class Service:
                     run_id=wandb_run_id(ledger),
                     datasets=names,
                     log=self._run_dir.logs / "wandb.log",
+                    held_of=HeldTimes(self._run_dir.trainer_records).of,
                 )
             )
         pump = SinkPump(ledger, sinks)
@@ -384,9 +389,16 @@ class Service:
 
     def _engine_changed(self, name: str, state: str, detail: str) -> None:
         self._engine_states[name] = str(state)
+        self._count_engines()
         if self._http is not None:
             self._http.engine_event(name, str(state), detail)
         self._tell(EngineEvent(engine=name, state=str(state), detail=detail[:1000]))
+
+    def _count_engines(self) -> None:
+        """Evaluations side by side share those that are not given up."""
+        engines = self._group.engines if self._group is not None else ()
+        if self._coordinator is not None and engines:
+            self._coordinator.engines_left(sum(engine.state is not EngineState.DEAD for engine in engines))
 
     def _load_began(self, name: str, label: str) -> None:
         if self._http is not None:

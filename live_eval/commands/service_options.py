@@ -12,6 +12,7 @@ from live_eval.evaluation.eval_options import add_eval_options
 
 if TYPE_CHECKING:
     from live_eval.config import HttpSettings, ServiceConfig
+    from live_eval.scheduling.config import EnginesPerEval
 
 STORE_BYTES = 1 << 30
 """A budget that nothing uses: no trainer sends versions here."""
@@ -31,6 +32,14 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="URL",
         help="running SGLang servers to use instead, for example http://127.0.0.1:30000",
+    )
+    engines.add_argument(
+        "--engines-per-eval",
+        type=_part,
+        default="fair",
+        metavar="N|fair|all",
+        help="how many of them work on one checkpoint: N, so that several are evaluated side by side; fair"
+        " (default), those free, divided among the checkpoints that wait; or all, one after the other",
     )
     engines.add_argument(
         "--device",
@@ -80,6 +89,8 @@ def service_config(
         scheduler=SchedulerConfig(
             datasets=tuple(dataset.name for dataset in datasets),
             on_update="queue",
+            num_engines=num_engines,
+            engines_per_eval=args.engines_per_eval,
             job_timeout_s=args.eval_timeout_s,
             drain_timeout_s=None,
         ),
@@ -96,6 +107,15 @@ def service_config(
         http=http,
         checkpoint_watch=watch,
     )
+
+
+def _part(text: str) -> EnginesPerEval:
+    if text == "all" or text == "fair":
+        return text
+    try:
+        return positive_int(text)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither all, fair nor a number of engines") from error
 
 
 def run_id_of(run_dir: Path) -> str:

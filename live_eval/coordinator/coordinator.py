@@ -7,7 +7,7 @@
     each second: tick ------------+
 
 Everything here runs in one event loop and carries out the actions of one event, in order and
-without a pause, before the next event is seen. Only the evaluation itself is a task beside it.
+without a pause, before the next event is seen. Only the evaluations themselves are tasks beside it.
 
     who waits            for what                                     who ends the wait
     the loop             a poke, or a second                          anything that happened
@@ -107,7 +107,7 @@ class Coordinator:
         self._feed = VersionsFeed(store)
         self._poked = asyncio.Event()
         self._finished = asyncio.Event()
-        self._evaluation: asyncio.Task[None] | None = None
+        self._evaluations: set[asyncio.Task[None]] = set()
         self._fault: BaseException | None = None
         self._ended = False
 
@@ -153,6 +153,10 @@ class Coordinator:
             self._apply(actions)
         return tuple(job_id(target, name) for name in dict.fromkeys(datasets or self._config.datasets))
 
+    def engines_left(self, num_engines: int) -> None:
+        """So many of the engines are not given up."""
+        self._report(lambda: self._apply(self._scheduler.engines_left(num_engines, now=self._clock())))
+
     def cancel(self, job_id: str) -> JobStatus:
         """A user wants this job no more: a waiting one ends at once, a running one within a second.
 
@@ -189,7 +193,7 @@ class Coordinator:
                 self._apply(self._scheduler.tick(now=self._clock()))
                 await self._wait()
         finally:
-            await self._end_evaluation()
+            await self._end_evaluations()
 
     async def _wait(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -260,9 +264,9 @@ class Coordinator:
                 self._store.unpin(version, owner)
                 self._collect()
             case RunEvaluation():
-                self._evaluation = asyncio.create_task(
-                    self._evaluate(action), name=f"eval-{action.evaluation}"
-                )
+                task = asyncio.create_task(self._evaluate(action), name=f"eval-{action.evaluation}")
+                self._evaluations.add(task)
+                task.add_done_callback(self._evaluations.discard)
             case CancelRunning(job_ids=job_ids, reason=reason):
                 self._evaluator.cancel(job_ids, reason)
             case RetryJob():
@@ -302,12 +306,14 @@ class Coordinator:
             )
         )
 
-    async def _end_evaluation(self) -> None:
+    async def _end_evaluations(self) -> None:
         """Free the engines; jobs that still run stay so in the ledger, for the next life."""
         self._ended = True
-        if self._evaluation is not None:
-            self._evaluation.cancel()
-            await asyncio.wait([self._evaluation], timeout=self._end_timeout_s)
+        tasks = list(self._evaluations)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._end_timeout_s)
 
     # --- reports of the evaluator ---------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Runs one evaluation: lease the engines, pin the target, run its jobs one after the other.
+"""Runs evaluations: lease engines, pin the target, run its jobs one after the other.
 
 It decides nothing: what to run and what to stop come from the scheduler, and how each job went
 is reported to whoever asked. Invariant: every job of a run is either reported as finished, or
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -47,8 +47,8 @@ logger = logging.getLogger(__name__)
 class Engines(Protocol):
     """Who lends engines."""
 
-    async def lease(self, owner: str) -> Lease:
-        """All of them for one user alone; waits until they are free."""
+    async def lease(self, owner: str, num_engines: int | None = None) -> Lease:
+        """All of them, or so many, for one user alone; waits until they are free."""
         ...
 
 
@@ -78,7 +78,7 @@ class RunEnd:
 
 
 class Evaluator:
-    """Runs evaluations, one at a time."""
+    """Runs evaluations, each by itself; several may run at once, on a lease of their own."""
 
     def __init__(
         self,
@@ -86,43 +86,47 @@ class Evaluator:
         group: Engines,
         store: VersionStore,
         eval_sets: Mapping[str, EvalSet],
-        graders: Mapping[str, Grader],
+        grader_of: Callable[[str], Grader],
         samples_dir: Path,
         limits: RunLimits,
         make_run: MakeRun | None = None,
     ) -> None:
-        """`make_run`: None for live-eval's own runner."""
+        """`grader_of`: makes the grader of a run on this dataset; evaluations that run at once share
+        none. `make_run`: None for live-eval's own runner."""
         self._group = group
         self._store = store
         self._eval_sets = eval_sets
-        self._graders = graders
+        self._grader_of = grader_of
         self._samples_dir = samples_dir
         self._limits = limits
         self._stops: dict[str, EndReason] = {}
-        """Jobs to be stopped in the run that is handed out, whether it has begun or not."""
+        """Jobs to be stopped in the runs that are handed out, whether these have begun or not."""
         self._make_run: MakeRun = make_run or JobRun
-        self._current: tuple[str, Run] | None = None
-        self._weights = ""
-        """Names what was pinned last."""
+        self._running: dict[str, Run] = {}
+        """By job."""
+        self._weights: dict[str, str] = {}
+        """Names what was pinned last, by evaluation."""
 
     def cancel(self, job_ids: tuple[str, ...], reason: EndReason) -> None:
-        """Stop these jobs of the present run, begun or not."""
+        """Stop these jobs of a run that is handed out, begun or not."""
         for job_id in job_ids:
             self._stops.setdefault(job_id, reason)
-        if self._current is not None and self._current[0] in job_ids:
-            self._current[1].cancel(reason)
+            if (run := self._running.get(job_id)) is not None:
+                run.cancel(reason)
 
     async def run(self, evaluation: RunEvaluation, reports: Reports) -> RunEnd:
-        """Run the jobs; returns when the engines are free again."""
+        """Run the jobs; returns when its engines are free again."""
         try:
             return await self._run_leased(evaluation, reports)
         finally:
             # Not at the start: a cancel may come before this task has had its first turn.
-            self._stops.clear()
+            for job in evaluation.jobs:
+                self._stops.pop(job.job_id, None)
+            self._weights.pop(evaluation.evaluation, None)
 
     async def _run_leased(self, evaluation: RunEvaluation, reports: Reports) -> RunEnd:
         try:
-            lease = await self._group.lease(evaluation.evaluation)
+            lease = await self._group.lease(evaluation.evaluation, evaluation.num_engines)
         except LiveEvalError as error:  # engines that are started on demand, and did not come up
             logger.warning("evaluation %s: no engines: %s", evaluation.evaluation, error)
             return RunEnd(reason=reason_of(error), detail=str(error))
@@ -144,7 +148,8 @@ class Evaluator:
         """Load and prove the target; None if it worked, else why not."""
         try:
             target = self._pin_target(evaluation.target, evaluation.evaluation)
-            self._weights = target.digest or await asyncio.to_thread(files_of, target.path)
+            weights = target.digest or await asyncio.to_thread(files_of, target.path)
+            self._weights[evaluation.evaluation] = weights
             report = await lease.pin(target)
         except LiveEvalError as error:
             logger.warning("evaluation %s: cannot be pinned: %s", evaluation.evaluation, error)
@@ -187,22 +192,22 @@ class Evaluator:
             samples_path=self._sample_path(job, job.attempt),
             attempt=job.attempt,
             earlier=tuple(self._sample_path(job, attempt) for attempt in range(1, job.attempt)),
-            weights=self._weights,
+            weights=self._weights[job.evaluation],
         )
         run = self._make_run(
             spec,
             self._eval_sets[job.dataset],
             lease,
-            grader=self._graders[job.dataset],
+            grader=self._grader_of(job.dataset),
             limits=limits_of(self._eval_sets[job.dataset].config, self._limits),
             on_progress=lambda progress: reports.job_progress(job, progress),
         )
         reports.job_started(job)
-        self._current = (job.job_id, run)
+        self._running[job.job_id] = run
         try:
             detail = await run.result()
         finally:
-            self._current = None
+            del self._running[job.job_id]
         reports.job_finished(job, detail)
         return detail.source_aborted
 

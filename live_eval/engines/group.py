@@ -1,7 +1,7 @@
-"""The eval engine group: its engines, what they share, and the one lease on all of them.
+"""The eval engine group: its engines, what they share, and the leases on them.
 
-Wires engines, pinner and leases; decides nothing about what is evaluated. Invariant: at most one
-lease is out, so nobody loads into an engine while somebody else's requests are in flight, and an
+Wires engines, pinner and leases; decides nothing about what is evaluated. Invariant: no engine is in two
+leases at once, so nobody loads into an engine while somebody else's requests are in flight, and an
 engine gets prompts only between a verified pin and the end of that lease.
 """
 
@@ -19,6 +19,7 @@ from live_eval.engines.engine import Engine, EngineSpec, EngineState, RestartPol
 from live_eval.engines.fingerprint import FingerprintBook, token_ids
 from live_eval.engines.launch import read_config, text_config
 from live_eval.engines.lease import Lease
+from live_eval.engines.lending import Lending
 from live_eval.engines.pin import PinLimits, Pinner
 from live_eval.errors import ConfigError, EngineDied, EngineError, EngineTimeout
 from live_eval.store.base import BaseCheckpoint
@@ -82,7 +83,6 @@ class EngineGroup:
         self._on_load = on_load
         self._pinner: Pinner | None = None
         self._changed = asyncio.Event()
-        self._exclusive = asyncio.Lock()
         self.engines = tuple(
             Engine(
                 spec,
@@ -93,6 +93,7 @@ class EngineGroup:
             )
             for spec in specs
         )
+        self._lending = Lending(self.engines)
 
     @property
     def pinner(self) -> Pinner:
@@ -120,12 +121,14 @@ class EngineGroup:
         """State of each engine by name."""
         return {engine.name: engine.state for engine in self.engines}
 
-    async def wait_usable(self, timeout_s: float) -> None:
-        """Return when at least one engine can be pinned; EngineDied if none ever will, EngineTimeout."""
+    async def wait_usable(self, timeout_s: float, *, among: Sequence[Engine] | None = None) -> None:
+        """Return when at least one engine (of `among`) can be pinned; EngineDied if none ever will,
+        EngineTimeout."""
+        engines = self.engines if among is None else among
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while not any(engine.usable for engine in self.engines):
-            states = ", ".join(f"{name} is {state}" for name, state in self.states().items())
-            if all(engine.state is EngineState.DEAD for engine in self.engines):
+        while not any(engine.usable for engine in engines):
+            states = ", ".join(f"{engine.name} is {engine.state}" for engine in engines)
+            if all(engine.state is EngineState.DEAD for engine in engines):
                 raise EngineDied(f"no engine is left: {states}; see the engines' logs")
             try:
                 async with asyncio.timeout_at(deadline):
@@ -133,11 +136,11 @@ class EngineGroup:
             except TimeoutError as error:
                 raise EngineTimeout(f"no engine was ready within {timeout_s:g} s: {states}") from error
 
-    async def lease(self, owner: str) -> Lease:
-        """All engines for one user alone; waits, in order, until earlier leases are released."""
-        await self._exclusive.acquire()
-        logger.debug("engines leased to %s", owner)
-        return Lease(self, owner=owner, on_release=self._exclusive.release)
+    async def lease(self, owner: str, num_engines: int | None = None) -> Lease:
+        """Engines for one user alone, all of them or so many; waits, in order, until they are free."""
+        engines = await self._lending.take(num_engines)
+        logger.debug("engines %s leased to %s", ", ".join(each.name for each in engines), owner)
+        return Lease(self, engines, owner=owner, on_release=lambda: self._lending.give_back(engines))
 
     def load_began(self, engine: Engine, label: str) -> None:
         """A lease begins to load an engine; the engine's next state says how that went."""
@@ -150,6 +153,7 @@ class EngineGroup:
     def _engine_changed(self, name: str, state: EngineState, detail: str) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+        self._lending.look_again()
         if self._on_state is not None:
             self._on_state(name, state, detail)
 

@@ -1,4 +1,4 @@
-"""The exclusive use of an engine group: pin a version, generate on it, prove it again, give it back.
+"""The exclusive use of some engines of a group: pin a version, generate on it, prove it again, give it back.
 
 Owns the requests in flight. It knows no datasets and no scheduling; what it is told to pin it pins
 on every engine that can serve, and it goes on with those that prove to hold it.
@@ -53,16 +53,20 @@ class PinReport:
 
 
 class Lease:
-    """Exclusive use of a group until release(). Also an async context manager that releases."""
+    """Exclusive use of engines until release(). Also an async context manager that releases."""
 
-    def __init__(self, group: EngineGroup, *, owner: str, on_release: Callable[[], None]) -> None:
+    def __init__(
+        self, group: EngineGroup, engines: Sequence[Engine], *, owner: str, on_release: Callable[[], None]
+    ) -> None:
+        """`engines`: those of the group that nobody else uses meanwhile."""
         self.owner = owner
         self.report: PinReport | None = None
         """Of the last pin or repin."""
         self._group = group
+        self._engines = tuple(engines)
         self._on_release = on_release
         self._target: PinTarget | None = None
-        self._calls = Calls(group.engines, group.settings)
+        self._calls = Calls(self._engines, group.settings)
         self._pinning: asyncio.Task[PinReport] | None = None
         self._one_pin = asyncio.Lock()
         self._released = False
@@ -84,7 +88,7 @@ class Lease:
         self._check_open()
         await self._calls.abort()
         async with self._one_pin:
-            for engine in self._group.engines:
+            for engine in self._engines:
                 engine.unpinned()
             self._target = None
             report = await self._pin_shielded(target)
@@ -100,8 +104,8 @@ class Lease:
         target = self._need_target()
         async with self._one_pin:
             if not self._pinned():
-                await self._group.wait_usable(self._group.settings.usable_timeout_s)
-            if any(engine.state is EngineState.READY for engine in self._group.engines):
+                await self._wait_usable()
+            if any(engine.state is EngineState.READY for engine in self._engines):
                 await self._pin_shielded(target)
 
     async def generate(
@@ -179,7 +183,7 @@ class Lease:
                 await asyncio.gather(self._pinning, return_exceptions=True)
             await self._calls.abort()
         finally:
-            for engine in self._group.engines:
+            for engine in self._engines:
                 engine.unpinned()
             self._on_release()
 
@@ -192,8 +196,11 @@ class Lease:
             raise EngineError("nothing is pinned: call pin() first")
         return self._target
 
+    async def _wait_usable(self) -> None:
+        await self._group.wait_usable(self._group.settings.usable_timeout_s, among=self._engines)
+
     def _pinned(self) -> list[Engine]:
-        return [engine for engine in self._group.engines if engine.state is EngineState.PINNED]
+        return [engine for engine in self._engines if engine.state is EngineState.PINNED]
 
     async def _pin_shielded(self, target: PinTarget) -> PinReport:
         self._pinning = asyncio.create_task(self._pin_ready(target), name=f"pin-{target.label}")
@@ -202,8 +209,8 @@ class Lease:
 
     async def _pin_ready(self, target: PinTarget) -> PinReport:
         verify_s = await self._group.pinner.check_files(target)
-        await self._group.wait_usable(self._group.settings.usable_timeout_s)
-        lives = {engine: engine.life for engine in self._group.engines if engine.state is EngineState.READY}
+        await self._wait_usable()
+        lives = {engine: engine.life for engine in self._engines if engine.state is EngineState.READY}
         outcomes = await asyncio.gather(*(self._pin_one(engine, target) for engine in lives))
         pins: dict[Engine, EnginePin] = {}
         failed: dict[Engine, EngineError] = {}

@@ -29,9 +29,9 @@ class EnginesOnDemand:
         """None yet, or the group's."""
         return self._group.engines if self._group is not None else ()
 
-    async def lease(self, owner: str) -> Lease:
-        """All engines for one user alone; the first one waits until they have started."""
+    async def lease(self, owner: str, num_engines: int | None = None) -> Lease:
+        """Engines for one user alone, all or so many; the first one waits until they have started."""
         async with self._lock:
             if self._group is None:
                 self._group = await self._make(owner)
-        return await self._group.lease(owner)
+        return await self._group.lease(owner, num_engines)

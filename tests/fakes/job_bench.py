@@ -153,7 +153,7 @@ class Bench:
             group=self.group,  # type: ignore[arg-type]
             store=self.store,
             eval_sets=self._eval_sets,
-            graders=dict.fromkeys(self._eval_sets, ExactMatch()),
+            grader_of=lambda _: ExactMatch(),
             samples_dir=self.samples,
             limits=RunLimits(abort_timeout_s=1.0, grace_s=0.2),
         )

@@ -33,11 +33,11 @@ class FakeGroup:
     num_leases: int = 0
     """Leases that are out."""
 
-    async def lease(self, owner: str) -> FakeLease:
-        self.events.append(f"lease {owner}")
+    async def lease(self, owner: str, num_engines: int | None = None) -> FakeLease:
+        self.events.append(f"lease {owner}" if num_engines is None else f"lease {owner} on {num_engines}")
         if self.on_lease is not None:
             raise self.on_lease
-        assert self.num_leases == 0, "a second lease while one is out"
+        assert self.num_leases == 0 or num_engines is not None, "a second lease while one is out"
         self.num_leases += 1
         return FakeLease(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -299,3 +300,34 @@ async def test_a_checkpoint_is_pinned_by_its_path_under_a_label_of_its_own(
     assert [(each.label, each.path, each.digest) for each in pinned] == [("ckpt-c3", path, "")]
     assert label_of(checkpoint) == "ckpt-c3"
     assert reported.details["c3/a"].status is JobStatus.SUCCEEDED
+
+
+async def test_an_evaluation_begins_and_ends_beside_another_that_goes_on(
+    bench: Bench, reported: Reported, tmp_path: Path
+) -> None:
+    runs = [
+        replace(run_of(CheckpointTarget(path=str(path), number=seed), "a"), num_engines=1)
+        for seed in (1, 2)
+        for path in (Model(seed=seed).write(tmp_path / f"step_{seed}"),)
+    ]
+    held = FakeSource(hold=lambda _: True)
+    sources = [held, FakeSource()]
+    bench.group.make_source = lambda: sources.pop(0)
+    evaluator = bench.evaluator()
+    first = asyncio.create_task(evaluator.run(runs[0], reported))
+    await held.held.wait()
+    assert (await evaluator.run(runs[1], reported)).reason is None
+    assert reported.details["c2/a"].engine_labels == ("ckpt-c2",)
+    evaluator.cancel(("c1/a",), EndReason.USER)
+    assert (await first).reason is None
+    assert reported.lines == [
+        "started c1/a",
+        "started c2/a",
+        "finished c2/a: succeeded: completed",
+        "finished c1/a: cancelled: user",
+    ]
+    assert [event for event in bench.group.events if event.startswith("lease")] == [
+        "lease c1 on 1",
+        "lease c2 on 1",
+    ]
+    assert bench.group.num_leases == 0
