@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.job_engine import real_engine
 from fakes.serve_cli import Serving, events, live_eval, serving, write_rows
 from fakes.tiny_model import write_tiny_model
 
@@ -156,6 +158,71 @@ def test_eval_scores_checkpoints_and_does_only_what_is_left_when_run_again(
     ]
     again = json.loads(live_eval(*command, *options, *engine).stdout)
     assert again["jobs"] == report["jobs"]
+
+
+@pytest.fixture(scope="module")
+def second_engine_url(job_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with real_engine(job_base, tmp_path_factory.mktemp("engine") / "second.log") as process:
+        yield process.url
+
+
+def test_two_checkpoints_at_once_each_on_an_engine_of_its_own_score_as_they_do_alone(
+    job_engine_url: str,
+    second_engine_url: str,
+    job_base: Path,
+    checkpoints: Path,
+    eval_config: Path,
+    tmp_path: Path,
+) -> None:
+    options = ("--engine-address", job_engine_url, second_engine_url, "--device", "cpu", "--base", job_base)
+    options = (*options, "--engines-per-eval", "1", "--eval-config", eval_config)
+    with serving(tmp_path / "run", *options, "--checkpoint-root", checkpoints) as service:
+        began = [submit_all(service, checkpoints / f"step_{step}") for step in (1, 2)]
+        jobs = [wait(service, name, "succeeded") for names in began for name in names]
+        assert {job["job_id"] for job in jobs} == {"c1/short", "c1/long", "c2/short", "c2/long"}
+        ends = {
+            target: (
+                min(job["result"]["started_at"] for job in jobs if job["target"] == target),
+                max(job["result"]["finished_at"] for job in jobs if job["target"] == target),
+            )
+            for target in ("c1", "c2")
+        }
+        assert max(begin for begin, _ in ends.values()) < min(end for _, end in ends.values())
+        shares = {target: engines_of(service, f"{target}/long") for target in ends}
+        assert [len(engines) for engines in shares.values()] == [1, 1]
+        assert shares["c1"] != shares["c2"]
+        # The whole group evaluates nothing else now: each alone, on whichever engine is free.
+        alone = {
+            step: wait(service, submit(service, checkpoints / f"step_{step}", "short"), "succeeded")
+            for step in (1, 2)
+        }
+        for step, job in alone.items():
+            assert answers(service, job["job_id"]) == answers(service, f"c{step}/short")
+        assert answers(service, "c1/short") != answers(service, "c2/short")
+        lane = {each["name"]: each["spans"] for each in service.get("/lane")["engines"]}
+        for spans in lane.values():
+            ordered = sorted(spans, key=lambda span: span["begin"])
+            for before, after in itertools.pairwise(ordered):
+                assert before["end"] is not None
+                assert before["end"] <= after["begin"]
+        assert service.stop() == 0
+
+
+def submit_all(service: Serving, path: Path) -> list[str]:
+    return service.post("/checkpoints", {"path": str(path)})["job_ids"]
+
+
+def items(service: Serving, job_id: str) -> list[Any]:
+    return service.get("/samples", job_id=job_id, limit=100)["items"]
+
+
+def engines_of(service: Serving, job_id: str) -> set[tuple[str, str]]:
+    """Engine and label of the samples."""
+    return {(item["engine"], item["engine_label"]) for item in items(service, job_id)}
+
+
+def answers(service: Serving, job_id: str) -> dict[str, str]:
+    return {item["row_id"]: item["response"] for item in items(service, job_id)}
 
 
 def wait(service: Serving, job_id: str, status: str) -> Any:

@@ -44,6 +44,22 @@ def test_two_long_texts_do_not_hold_the_page_up(show: Open) -> None:
     assert took < 1000
 
 
+def test_each_engine_shows_the_checkpoint_that_it_held_while_two_ran_side_by_side(show: Open) -> None:
+    tab, _ = show(empty_run)
+    found = tab.page.evaluate(
+        "async () => { const { laneRows } = await import('/lane_rows.js');"
+        " const held = (target, begin, end) => ({ kind: 'eval', target, begin, end, outcome: '' });"
+        " const job = (target, begin, end) => ({ job_id: `${target}/a`, target, dataset: 'a', attempt: 1,"
+        "   requested: 0, begin, end, status: 'succeeded', reason: 'completed' });"
+        " const lane = { syncs: [], jobs: [job('c1', 2, 8), job('c2', 3, 6), job('c3', 7, 9)], engines: ["
+        "   { name: 'e0', spans: [held('c1', 1, 8)] },"
+        "   { name: 'e1', spans: [held('c2', 2, 6), held('c3', 6, null)] } ] };"
+        " return laneRows(lane, [], 10).engines.map(({ name, spans }) =>"
+        "   [name, spans.filter((each) => each.inner).map((each) => [each.text, each.begin, each.end])]); }"
+    )
+    assert found == [["e0", [["c1 a", 2, 8]]], ["e1", [["c2 a", 3, 6], ["c3 a", 7, 9]]]]
+
+
 def test_events_are_read_however_they_are_cut(show: Open) -> None:
     tab, _ = show(empty_run)
     stream = ': hi\r\nretry: 2000\n\nid: 1\nevent: job\ndata: {"a":\ndata: 1}\n\n\rdata:x\r\revent: lost\n'

@@ -43,7 +43,7 @@ function figuresPanel(model) {
     set('Stable version', version(status.stable_version), age === null ? 'no sync yet' : `sealed ${ago(age)}`);
     set('Newest score', version(status.scored_version), status.scored_version === null ? 'nothing scored yet' : status.lag_versions ? `${plural(status.lag_versions, 'version')}${status.lag_s === null ? '' : `, ${duration(status.lag_s)}`} behind` : 'up to date');
     const running = model.jobsBy('running');
-    set('Running', running.length ? targetName(running[0]) : 'idle', running.length ? running.map((job) => `${job.dataset} ${job.num_done} of ${job.num_expected}`).join(', ') : stateNote(status));
+    set('Running', ...runningWords(running, status));
     const waiting = model.jobsBy('waiting');
     set('Waiting', String(waiting.length), waiting.length ? [...new Set(waiting.map((job) => job.target))].slice(0, 6).join(', ') : `a newer version: ${status.on_update}`);
     const totals = Object.entries(status.totals).filter(([name]) => name !== 'waiting' && name !== 'running');
@@ -52,6 +52,14 @@ function figuresPanel(model) {
     set('Syncs and store', `${plural(discarded, 'discarded', 'discarded')}`, `${bytes(status.store.used_bytes)} of ${bytes(status.store.max_bytes)}${status.held_s === null ? '' : `, trainer held ${duration(status.held_s)}`}`);
   }
   return { node, update };
+}
+
+/** What runs, and how far it is; where several checkpoints run side by side each job says whose it is. */
+function runningWords(running, status) {
+  if (!running.length) return ['idle', stateNote(status)];
+  const names = [...new Set(running.map(targetName))];
+  const name = (job) => (names.length > 1 ? job.job_id : job.dataset);
+  return [names.join(', '), running.map((job) => `${name(job)} ${job.num_done} of ${job.num_expected}`).join(', ')];
 }
 
 const stateNote = (status) => (status.state === 'starting' ? 'engines are starting' : status.state === 'finished' ? 'all is evaluated' : '');
