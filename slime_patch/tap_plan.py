@@ -13,6 +13,7 @@ from slime_patch.tensor_tap import TensorTap
 
 if TYPE_CHECKING:
     from live_eval.publisher.base import Publisher
+    from live_eval.publisher.meter import SyncMeter
     from live_eval.publisher.ray_link import RayLink
     from slime_patch.tap import Updater
     from slime_patch.updates import Kind, Transport
@@ -28,6 +29,8 @@ class Tap(Protocol):
 
     note: SyncNote
     """Of the next update."""
+    meter: SyncMeter
+    """What updates cost the trainer and what became of them, for its own log."""
 
     def close(self, timeout_s: float) -> None:
         """Let the last version be handed over, within `timeout_s` seconds."""
@@ -90,7 +93,10 @@ def _link(plan: TapPlan) -> RayLink:
 
     from live_eval.publisher.ray_link import RayLink
 
-    return RayLink(ray.get_actor(plan.receiver, namespace=plan.namespace))
+    def find() -> Any:
+        return ray.get_actor(plan.receiver, namespace=plan.namespace)
+
+    return RayLink(find(), find=find)
 
 
 def _pipeline_source() -> str:

@@ -9,6 +9,8 @@ nobody.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from live_eval.publisher.sender import LinkError
@@ -25,12 +27,20 @@ if TYPE_CHECKING:
 
 PUT_TIMEOUT_S = 60.0
 """Longest wait for the object store to take one payload."""
+FIND_EVERY_S = 1.0
+"""How often a receiver that is dead for good is looked for."""
 
 
 class RayLink:
-    """The way to one receiver actor (see live_eval.subscriber.ray_receiver)."""
+    """The way to one receiver actor (see live_eval.subscriber.ray_receiver).
 
-    def __init__(self, actor: Any, *, put_timeout_s: float = PUT_TIMEOUT_S) -> None:
+    Ray restarts an actor on its node. `find` finds the one that was started in its place when the node has
+    gone, for example by its name, and raises ValueError while there is none.
+    """
+
+    def __init__(
+        self, actor: Any, *, put_timeout_s: float = PUT_TIMEOUT_S, find: Callable[[], Any] | None = None
+    ) -> None:
         import ray
         import ray.exceptions
 
@@ -39,6 +49,9 @@ class RayLink:
         self._actor = actor
         self._put_timeout_s = put_timeout_s
         self._putting: threading.Thread | None = None
+        self._find = find
+        self._is_lost = False
+        self._sought_at = 0.0
 
     def put(self, payload: np.ndarray) -> ObjectRef:
         """Copy the bytes into the object store."""
@@ -74,13 +87,14 @@ class RayLink:
         data = encode(message)
         self._check_connected()
         try:
+            self._look_for_another()
             if payload is None:
                 if isinstance(message, ReceiveBucket):
                     return self._actor.receive.remote(data)
                 return self._actor.request.remote(data)
             return self._actor.bucket.remote(data, [payload])
         except self._errors.RayError as error:
-            raise _gone(error) from error
+            raise self._gone(error) from error
 
     def wait(self, pending: Any, timeout_s: float) -> Message:
         """The actor's answer."""
@@ -92,7 +106,7 @@ class RayLink:
                 DiscardReason.PUBLISHER_DEADLINE, f"the receiver did not answer within {timeout_s:.1f} s"
             ) from error
         except self._errors.RayError as error:
-            raise _gone(error) from error
+            raise self._gone(error) from error
         except ProtocolError as error:
             raise LinkError(
                 DiscardReason.PUBLISHER_ABORTED, f"the receiver's answer is no message: {error}"
@@ -109,7 +123,19 @@ class RayLink:
         if not self._ray.is_initialized():
             raise LinkError(DiscardReason.PUBLISHER_ABORTED, "Ray was shut down")
 
+    def _look_for_another(self) -> None:
+        now = time.monotonic()
+        if not self._is_lost or self._find is None or now - self._sought_at < FIND_EVERY_S:
+            return
+        self._sought_at = now
+        try:
+            self._actor = self._find()
+        except ValueError:  # Ray's word for a name that nobody has
+            return
+        self._is_lost = False
 
-def _gone(error: Exception) -> LinkError:
-    first_line = (str(error) or type(error).__name__).splitlines()[0]
-    return LinkError(DiscardReason.RECEIVER_RESTARTED, f"the receiver is gone: {first_line}")
+    def _gone(self, error: Exception) -> LinkError:
+        for_good = (self._errors.ActorDiedError, self._errors.ActorUnschedulableError)
+        self._is_lost = self._is_lost or isinstance(error, for_good)
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        return LinkError(DiscardReason.RECEIVER_RESTARTED, f"the receiver is gone: {first_line}")

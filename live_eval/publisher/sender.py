@@ -109,6 +109,8 @@ class SyncSender:
         self._outcomes: deque[SyncOutcome] = deque(maxlen=MAX_OUTCOMES)
         self._untold: deque[SyncGivenUp] = deque()
         self._unanswered: list[Any] = []
+        self._receiver_is_gone = False
+        """A sync has waited for it in vain, and it has not answered since."""
         self._closing = False
         self._ends_at = math.inf
         """When a sender that is being closed stops waiting for a receiver that is gone."""
@@ -187,7 +189,7 @@ class SyncSender:
         """The whole sync, up to its outcome; ends early when the receiver says that it has ended."""
         deadline = time.monotonic() + self._sync_timeout_s
         self._settle(self._answer_timeout_s)
-        self._wait_for_receiver(time.monotonic() + self._answer_timeout_s)
+        self._wait_for_receiver()
         self._tell_untold()
         begin = sync.begin
         if outcome := self._ask(begin, deadline):
@@ -219,15 +221,22 @@ class SyncSender:
             )
         return outcome
 
-    def _wait_for_receiver(self, deadline: float) -> None:
-        """A receiver that died is being restarted: the sync can wait for it, its bytes are in the slot."""
+    def _wait_for_receiver(self) -> None:
+        """A receiver that died is being restarted: the sync can wait for it, its bytes are in the slot.
+
+        Once in vain; later syncs ask once, so that the next one finds the slot free.
+        """
+        deadline = time.monotonic() + self._answer_timeout_s
+        patience_ends_at = 0.0 if self._receiver_is_gone else min(deadline, self._ends_at)
         while True:
             try:
                 self._ask(GroupStatusRequest(), deadline)
+                self._receiver_is_gone = False
                 return
             except LinkError as error:
                 gone = error.reason is DiscardReason.RECEIVER_RESTARTED
-                if not gone or time.monotonic() > min(deadline, self._ends_at):
+                if not gone or time.monotonic() > patience_ends_at:
+                    self._receiver_is_gone = gone
                     raise
             time.sleep(RESTART_POLL_S)
 

@@ -10,9 +10,12 @@ import pytest
 import ray
 import ray.exceptions
 
+from live_eval.publisher import ray_link
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
+from protocol.codec import encode
+from protocol.messages import GroupStatusRequest, Ok
 
 PAYLOAD = np.zeros(8, dtype=np.uint8)
 
@@ -51,3 +54,63 @@ def test_a_put_that_the_object_store_refuses_is_given_up(monkeypatch: pytest.Mon
     with pytest.raises(LinkError, match="full") as caught:
         RayLink(None).put(PAYLOAD)
     assert caught.value.reason is DiscardReason.PUBLISHER_ABORTED
+
+
+class Actor:
+    """An actor's handle; dead for good, away for a while, or answering."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.request = self
+        self.error = error
+        self.num_calls = 0
+
+    def remote(self, data: bytes) -> Actor:
+        self.num_calls += 1
+        return self
+
+    def answer(self, timeout: float) -> bytes:
+        if self.error is not None:
+            raise self.error
+        return encode(Ok())
+
+
+def ask(link: RayLink) -> object:
+    return link.wait(link.start(GroupStatusRequest()), 1.0)
+
+
+@pytest.mark.parametrize(
+    "error", [ray.exceptions.ActorDiedError(), ray.exceptions.ActorUnschedulableError("its node is gone")]
+)
+def test_a_receiver_that_is_dead_for_good_is_looked_for_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get", lambda pending, timeout: pending.answer(timeout))
+    monkeypatch.setattr(ray_link, "FIND_EVERY_S", 0.0)
+    dead, found = Actor(error), list[Actor]()
+
+    def find() -> Actor:
+        if not found:
+            raise ValueError("no actor has this name")
+        return found[0]
+
+    link = RayLink(dead, find=find)
+    for _ in range(3):
+        with pytest.raises(LinkError, match="the receiver is gone") as caught:
+            ask(link)
+        assert caught.value.reason is DiscardReason.RECEIVER_RESTARTED
+    found.append(Actor())
+    assert isinstance(ask(link), Ok)
+    assert found[0].num_calls == 1
+
+
+def test_a_receiver_that_ray_restarts_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get", lambda pending, timeout: pending.answer(timeout))
+    away = Actor(ray.exceptions.ActorUnavailableError("it is restarting", None))
+    link = RayLink(away, find=lambda: pytest.fail("it was looked for"))
+    for _ in range(2):
+        with pytest.raises(LinkError):
+            ask(link)
+    away.error = None
+    assert isinstance(ask(link), Ok)

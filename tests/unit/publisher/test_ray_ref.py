@@ -139,6 +139,26 @@ def test_a_sync_waits_in_its_slot_for_a_receiver_that_is_being_restarted(
     assert side.desk.reasons() == []
 
 
+def test_a_receiver_that_stays_away_costs_the_deadline_once_and_not_once_a_patience(
+    side: Side, outcomes: Outcomes
+) -> None:
+    publisher = side.publisher(answer_timeout_s=0.3)
+    side.link.dead = True
+    assert publish(publisher, 1).published
+    assert publish(publisher, 2).reason == "publisher_deadline"  # the first waits in the slot
+    time.sleep(0.4)
+    for version in (3, 4, 5):
+        report = publish(publisher, version)
+        assert report.published
+        assert report.held_s < 0.1
+        time.sleep(0.1)
+    side.link.dead = False
+    found = {outcome.weight_version: outcome.reason for outcome in outcomes(publisher, 5)}
+    assert found == dict.fromkeys((1, 3, 4, 5), "receiver_restarted") | {2: "publisher_deadline"}
+    publish(publisher, 6)
+    assert outcomes(publisher, 1)[0].state == "sealed"
+
+
 def test_a_full_object_store_costs_the_version(side: Side, outcomes: Outcomes) -> None:
     publisher = side.publisher()
     side.link.put_fault = LinkError(DiscardReason.PUBLISHER_ABORTED, "the object store is full")
