@@ -23,6 +23,8 @@ class RecordingPublisher:
         self.fails_at = ""
         self.closed = False
         self.held_before = 0.0
+        self.ended: list[SyncOutcome] = []
+        """What is told when it is asked next."""
 
     def _step(self, name: str, *what: Any) -> None:
         if self.fails_at == name:
@@ -47,13 +49,14 @@ class RecordingPublisher:
 
     def commit(self) -> SyncReport:
         self._step("commit")
-        return SyncReport(weight_version=1, published=True, reason="", held_s=0.0)
+        return SyncReport(weight_version=1, published=True, reason="", held_s=0.25)
 
     def abort(self, reason: str) -> None:
         self._step("abort", reason)
 
     def outcomes(self) -> list[SyncOutcome]:
-        return []
+        found, self.ended = self.ended, []
+        return found
 
     def close(self, timeout_s: float = 10.0) -> None:
         self.closed = True

@@ -126,12 +126,16 @@ def test_the_users_own_hook_runs_first_and_its_errors_are_its_own(bench: Bench) 
 
 def test_versions_that_nobody_takes_are_given_up_and_recorded(bench: Bench) -> None:
     updater = UpdateWeightFromDisk(bench.root / "weights", write)
-    bench.tap(updater)
+    tap = bench.tap(updater)
     for _ in range(4):
         updater.update_weights()
     bench.reader.run_once()
     assert bench.desk.reasons() == [(3, "publisher_deadline"), (4, "publisher_deadline")]
     assert all(record.held_s is not None for record in bench.desk.store.discarded())
+    metrics = tap.meter.metrics()
+    assert metrics["live_eval/syncs"] == 4.0
+    assert metrics["live_eval/discarded"] == metrics["live_eval/discarded/publisher_deadline"] == 2.0
+    assert 0.0 < metrics["live_eval/held_s"] <= metrics["live_eval/max_held_s"]
     updater.update_weights()
     bench.reader.run_once()
     assert bench.holds(5, weights_of(5))

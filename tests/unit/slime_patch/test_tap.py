@@ -10,6 +10,7 @@ from fakes.recording_publisher import RecordingPublisher
 from fakes.slime_standins import NamedTensors, UpdateWeightFromDistributed
 
 from live_eval.errors import ConfigError
+from protocol.messages import SyncOutcome
 from slime_patch.tap import SyncNote, WeightTap
 from slime_patch.tap_plan import TapPlan
 
@@ -88,6 +89,23 @@ def test_a_fault_of_the_publisher_never_reaches_the_trainer(step: str) -> None:
     bench.publishers[0].fails_at = ""
     bench.updater.update_weights()
     assert bench.publishers[0].log[-1] == ("commit",)
+
+
+def test_what_updates_cost_and_what_was_discarded_is_there_for_the_trainers_log() -> None:
+    bench = Bench()
+    bench.updater.update_weights()
+    bench.publishers[0].ended = [
+        SyncOutcome(sync_id="life/1", weight_version=1, state="discarded", reason="store_full", detail="")
+    ]
+    bench.updater.update_weights()
+    assert bench.tap.meter.metrics() == {
+        "live_eval/held_s": 0.25,
+        "live_eval/max_held_s": 0.25,
+        "live_eval/syncs": 2.0,
+        "live_eval/discarded": 1.0,
+        "live_eval/discarded/store_full": 1.0,
+        "live_eval/faults": 0.0,
+    }
 
 
 def test_an_error_of_the_update_comes_out_as_it_is_and_the_sync_is_given_up() -> None:
