@@ -1,4 +1,4 @@
-"""Damaged messages against the receiver process: it must answer, live on, and not grow.
+"""Damaged messages against one receiver process: it must answer, live on, and not grow.
 
     python -m benchmarks.faults.malformed --messages 100000 --seed S --json FILE
 
@@ -27,6 +27,7 @@ import msgspec
 
 from benchmarks.faults import model
 from benchmarks.faults.crew import STORE
+from benchmarks.faults.processes import alive
 from benchmarks.faults.sites import NcclSite
 from benchmarks.faults.workers import PRELOAD, Desk
 from live_eval.channel import BlockingClient
@@ -61,7 +62,13 @@ class Findings:
     rss_bytes: list[int] = field(default_factory=list)
     num_files: list[int] = field(default_factory=list)
     num_threads: list[int] = field(default_factory=list)
+    crashes: int = 0
     troubles: list[str] = field(default_factory=list)
+
+    @property
+    def growth_bytes(self) -> int:
+        """The most that the process had more than after the warm-up."""
+        return max(self.rss_bytes, default=0) - min(self.rss_bytes[:1], default=0)
 
     def figures(self) -> list[dict[str, Any]]:
         """As the benchmarks write them."""
@@ -69,7 +76,8 @@ class Findings:
             ("messages", self.sent, None, ""),
             ("share that passes framing", round(self.framed / max(self.sent, 1), 3), 0.5, ""),
             ("kinds of answers", len(self.answers), None, ""),
-            ("growth after the warm-up", max(self.rss_bytes) - self.rss_bytes[0], GROWTH_BYTES, "B"),
+            ("crashes", self.crashes, 0, ""),
+            ("growth after the warm-up", self.growth_bytes, GROWTH_BYTES, "B"),
             ("troubles", len(self.troubles), 0, ""),
         ]
         peer = f"seed {self.seed}"
@@ -229,7 +237,11 @@ def run(num_messages: int, seed: int) -> Findings:
     site = NcclSite(desk, context, root / "s", STORE)
     try:
         site.ensure()
-        _bombard(found, site.socket, int(desk.pid_file("receiver").read_text()), num_messages)
+        pid = int(desk.pid_file("receiver").read_text())
+        _bombard(found, site.socket, pid, num_messages)
+        if not alive(pid):
+            found.crashes = 1
+            found.troubles.append(f"the receiver has died:\n{desk.log('receiver').read_text()[-2000:]}")
         if "internal error" in desk.log("receiver").read_text():
             found.troubles.append("the receiver's log tells of an internal error")
     finally:
@@ -258,11 +270,13 @@ def _bombard(found: Findings, path: Path, pid: int, num_messages: int) -> None:
             found.troubles.append(f"message {number}: {answer}: {data!r:.300}")
         if number >= warm and (number - warm) % every == 0:
             _measure(found, pid)
+    if not alive(pid):
+        return
     with BlockingClient(path) as client:
         client.request(GroupStatusRequest(), timeout_s=ANSWER_S)
     time.sleep(0.5)  # joins that were asked for have ended
     _measure(found, pid)
-    if max(found.rss_bytes) - found.rss_bytes[0] > GROWTH_BYTES:
+    if found.growth_bytes > GROWTH_BYTES:
         found.troubles.append(f"it grows: {[size >> 20 for size in found.rss_bytes]} MiB")
     if found.num_files[-1] > found.num_files[0] + 8:
         found.troubles.append(f"files stay open: {found.num_files}")
@@ -296,7 +310,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     began = time.monotonic()
     found = run(options.messages, options.seed)
-    print(f"{found.sent} messages in {time.monotonic() - began:.0f} s, {found.framed} of them whole frames")
+    print(
+        f"{found.sent} messages to one process in {time.monotonic() - began:.0f} s: {found.framed} "
+        f"({found.framed / max(found.sent, 1):.1%}) pass framing, {found.crashes} crashes, "
+        f"{found.growth_bytes / (1 << 20):.1f} MiB more at most than after the first {WARM_SHARE:.0%}"
+    )
     for answer, number in found.answers.most_common():
         print(f"  {answer:40} {number}")
     print(
