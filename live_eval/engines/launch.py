@@ -31,7 +31,7 @@ from live_eval.errors import ConfigError, EngineDied, EngineError, EngineTimeout
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 600.0
-"""A small model on a CPU is up in 25 s; a large one on GPUs may compile and load for minutes."""
+"""A small model on a CPU is up in 10 s; a large one on GPUs may compile and load for minutes."""
 POLL_INTERVAL_S = 0.2
 GRACE_S = 2.0
 """For the rest of a server whose main process is dead to end by itself."""
@@ -157,6 +157,8 @@ class EngineProcess:
         private = _private_dir()
         command = [str(settings.python or sys.executable), "-P", serve.__file__, "--parent", str(os.getpid())]
         command += ["--private-dir", str(private)]
+        if settings.device == "cpu":
+            command.append("--fork-workers")
         for path in settings.append_paths:
             command += ["--append-path", str(path)]
         command += ["--", "--model-path", str(settings.model_path), "--dtype", settings.dtype]

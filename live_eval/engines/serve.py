@@ -1,7 +1,7 @@
 """Main program of an engine's process: SGLang's own server, which ends when its starter ends.
 
-Run by path as `python -P serve.py --parent PID [--append-path DIR]... -- SGLANG_ARGS`. It imports
-only the standard library before it hands over to `sglang.launch_server`, so the process is a
+Run by path as `python -P serve.py --parent PID [--fork-workers] [--append-path DIR]... -- SGLANG_ARGS`. It
+imports only the standard library before it hands over to `sglang.launch_server`, so the process is a
 plain SGLang server with one more thread.
 
 Invariant: when the process that started it is gone, by whatever death, the whole process group
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
+import multiprocessing
 import os
 import runpy
 import shutil
@@ -75,11 +77,27 @@ def end_with(parent: int, private_dir: Path | None) -> None:
     os.killpg(group, signal.SIGKILL)
 
 
+def fork_workers() -> None:
+    """Let workers begin as copies of this process, where SGLang asks for fresh ones.
+
+    A fresh one imports all of SGLang again, and two of them at once take two thirds of the start on a
+    small machine. Not where there is a GPU: CUDA does not survive a fork.
+    """
+    choose = multiprocessing.set_start_method
+
+    def choose_fork(method: str | None, force: bool = False) -> None:
+        gc.freeze()  # a collection in a worker would copy the pages of all that was imported
+        choose("fork" if method == "spawn" else method, force=force)
+
+    multiprocessing.set_start_method = choose_fork
+
+
 def main(arguments: list[str]) -> None:
     """Start the watch, complete the import path, become `python -m sglang.launch_server`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--private-dir", type=Path)
+    parser.add_argument("--fork-workers", action="store_true")
     parser.add_argument("--append-path", action="append", default=[])
     parser.add_argument("sglang", nargs="+")
     options = parser.parse_args(arguments)
@@ -89,6 +107,8 @@ def main(arguments: list[str]) -> None:
         target=end_with, args=(options.parent, options.private_dir), name="parent-watch", daemon=True
     )
     watch.start()
+    if options.fork_workers:
+        fork_workers()
     # At the end of the path a stand-in is found only where no real package is installed.
     sys.path.extend(options.append_path)
     sys.argv = ["sglang.launch_server", *options.sglang]

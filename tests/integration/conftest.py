@@ -20,7 +20,7 @@ def job_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def job_engine_url(job_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a real SGLang server that outlives every service; a start costs half a minute."""
+    """Address of a real SGLang server that outlives every service; a start costs 10 to 20 seconds."""
     log = tmp_path_factory.mktemp("engine") / "engine.log"
     with job_engine.real_engine(job_base, log) as process:
         yield process.url

@@ -1,6 +1,6 @@
 """kill -9 of the engine that the service launched: in the middle of an eval, of a load, and while idle.
 
-Every kill costs the start of a real server, half a minute on two cores, so each point is visited
+Every kill costs the start of a real server, 10 to 20 seconds on two cores, so each point is visited
 once. LIVE_EVAL_KILL_ROUNDS=5 visits each five times, in one job.
 """
 
