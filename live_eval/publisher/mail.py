@@ -8,19 +8,16 @@ this process.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from live_eval.digests import tensor_digest
-from live_eval.processes import stand_back
-from live_eval.publisher.notes import MAX_OUTCOMES, given_up, outcome_of
-from live_eval.publisher.sender import StagedSync
+from live_eval.publisher.notes import given_up, outcome_of
+from live_eval.publisher.sender_thread import SenderThread, StagedSync
 from live_eval.reasons import DiscardReason
 from live_eval.tensor_files import build_header
 from protocol.errors import ProtocolError
-from protocol.messages import SourceDone, SyncGivenUp, SyncOutcome
+from protocol.messages import SourceDone, SyncGivenUp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,52 +32,25 @@ MAX_WAITING = 2
 POLL_S = 0.1
 
 
-class MailSender:
-    """Posts one source's part of each sync. `life` is the short name of the trainer's incarnation."""
+class MailSender(SenderThread):
+    """Posts one source's part of each sync; outcomes are those of versions that were given up here.
+
+    What became of the others the reader records. `life` is the short name of the trainer's incarnation.
+    """
 
     def __init__(self, mailbox: Mailbox, *, life: str, source: str, sync_timeout_s: float) -> None:
+        super().__init__("live-eval-mail")
         self._mailbox = mailbox
         self._life = life
         self._source = source
         self._sync_timeout_s = sync_timeout_s
-        self._changed = threading.Condition()
-        self._queue: deque[StagedSync | SyncGivenUp] = deque()
-        self._outcomes: deque[SyncOutcome] = deque(maxlen=MAX_OUTCOMES)
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="live-eval-mail", daemon=True)
-        self._thread.start()
-
-    def submit(self, item: StagedSync | SyncGivenUp) -> None:
-        """Queue a committed sync, or the note that one was given up. Never waits."""
-        with self._changed:
-            self._queue.append(item)
-            self._changed.notify_all()
-
-    def outcomes(self) -> list[SyncOutcome]:
-        """Of versions that were given up here; what became of the others the reader records."""
-        with self._changed:
-            found = list(self._outcomes)
-            self._outcomes.clear()
-        return found
-
-    def close(self, timeout_s: float) -> bool:
-        """Post what is queued; False if that takes longer than `timeout_s` seconds."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    # --- sender thread ------------------------------------------------------------------
+        self._start()
 
     def _run(self) -> None:
-        stand_back()
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closing)
-                if not self._queue:
-                    return
-                item = self._queue.popleft()
+            item, _ = self._next()
+            if item is None:
+                return
             try:
                 self._post(item)
             except Exception as error:  # the thread's supervisor: one version may fail, the next is posted
@@ -129,8 +99,7 @@ class MailSender:
             raise
 
     def _note(self, note: SyncGivenUp) -> None:
-        with self._changed:
-            self._outcomes.append(outcome_of(note))
+        self._report(outcome_of(note))
         post_note(self._mailbox, note, life=self._life, source=self._source)
 
 

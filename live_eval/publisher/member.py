@@ -22,7 +22,8 @@ from live_eval.digests import tensor_digest
 from live_eval.publisher.base import NamedTensor, SyncReport
 from live_eval.publisher.notes import given_up
 from live_eval.publisher.opening import opening
-from live_eval.publisher.sender import LinkError, ReceiverLink, StagedSync, SyncSender
+from live_eval.publisher.sender import LinkError, ReceiverLink, SyncSender
+from live_eval.publisher.sender_thread import StagedSync
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
 from protocol.messages import (

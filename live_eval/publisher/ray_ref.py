@@ -21,7 +21,8 @@ import msgspec
 from live_eval.publisher.base import NamedTensor, SyncReport, bucketize
 from live_eval.publisher.notes import given_up
 from live_eval.publisher.opening import opening
-from live_eval.publisher.sender import ReceiverLink, StagedSync, SyncSender
+from live_eval.publisher.sender import ReceiverLink, SyncSender
+from live_eval.publisher.sender_thread import StagedSync
 from live_eval.publisher.staging import StagedBucket, StagingPool, StagingSlot
 from live_eval.reasons import DiscardReason
 

@@ -13,19 +13,15 @@ last byte is handed over, and in any case.
 from __future__ import annotations
 
 import logging
-import math
-import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from live_eval.digests import tensor_digest
 from live_eval.errors import TransportError
-from live_eval.processes import stand_back
-from live_eval.publisher.notes import MAX_OUTCOMES, MAX_UNTOLD, given_up, outcome_of
+from live_eval.publisher.notes import MAX_UNTOLD, given_up, outcome_of
+from live_eval.publisher.sender_thread import SenderThread, StagedSync
 from live_eval.reasons import DiscardReason
 from protocol.errors import ProtocolError
 from protocol.messages import (
@@ -35,7 +31,6 @@ from protocol.messages import (
     Message,
     SourceDone,
     SyncAbort,
-    SyncBegin,
     SyncCommit,
     SyncGivenUp,
     SyncOutcome,
@@ -86,72 +81,23 @@ class ReceiverLink(Protocol):
         ...
 
 
-@dataclass(kw_only=True, slots=True)
-class StagedSync:
-    """A committed sync of one source."""
-
-    begin: SyncBegin
-    source: str
-    buckets: list[StagedBucket]
-    release: Callable[[], None]
-    """Gives the staging memory back; may be called more than once."""
-
-
-class SyncSender:
-    """The sender thread and its queue."""
+class SyncSender(SenderThread):
+    """Sends each sync whole over a link, and tells the receiver of those that were given up."""
 
     def __init__(self, link: ReceiverLink, *, answer_timeout_s: float, sync_timeout_s: float) -> None:
+        super().__init__("live-eval-sender")
         self._link = link
         self._answer_timeout_s = answer_timeout_s
         self._sync_timeout_s = sync_timeout_s
-        self._changed = threading.Condition()
-        self._queue: deque[StagedSync | SyncGivenUp] = deque()
-        self._outcomes: deque[SyncOutcome] = deque(maxlen=MAX_OUTCOMES)
         self._untold: deque[SyncGivenUp] = deque()
         self._unanswered: list[Any] = []
         self._receiver_is_gone = False
         """A sync has waited for it in vain, and it has not answered since."""
-        self._closing = False
-        self._ends_at = math.inf
-        """When a sender that is being closed stops waiting for a receiver that is gone."""
-        self._thread = threading.Thread(target=self._run, name="live-eval-sender", daemon=True)
-        self._thread.start()
-
-    # --- training thread ----------------------------------------------------------------
-
-    def submit(self, item: StagedSync | SyncGivenUp) -> None:
-        """Queue a committed sync, or the note that one was given up. Never waits."""
-        with self._changed:
-            self._queue.append(item)
-            self._changed.notify_all()
-
-    def outcomes(self) -> list[SyncOutcome]:
-        """Outcomes since the last call, in order."""
-        with self._changed:
-            found = list(self._outcomes)
-            self._outcomes.clear()
-        return found
-
-    def close(self, timeout_s: float) -> bool:
-        """Let the sender finish its queue; False if it did not within `timeout_s` seconds."""
-        with self._changed:
-            self._closing = True
-            self._ends_at = time.monotonic() + timeout_s
-            self._changed.notify_all()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    # --- sender thread ------------------------------------------------------------------
+        self._start()
 
     def _run(self) -> None:
-        stand_back()
         while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._queue or self._closing, timeout=RETRY_S if self._untold else None
-                )
-                item = self._queue.popleft() if self._queue else None
-                last = item is None and self._closing
+            item, last = self._next(RETRY_S if self._untold else None)
             try:
                 self._work(item)
             except Exception as error:  # the thread's supervisor: one sync may fail, the next is sent
@@ -294,10 +240,6 @@ class SyncSender:
                 logger.warning("weight version %d cannot be told: %s", note.weight_version, error)
             self._untold.popleft()
             self._report(outcome or outcome_of(note))
-
-    def _report(self, outcome: SyncOutcome) -> None:
-        with self._changed:
-            self._outcomes.append(outcome)
 
 
 def _header(sync: StagedSync, index: int, bucket: StagedBucket) -> BucketHeader:
