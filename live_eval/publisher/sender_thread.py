@@ -85,7 +85,7 @@ class SenderThread(ABC):
         self._thread.start()
 
     def _next(self, timeout_s: float | None = None) -> tuple[StagedSync | SyncGivenUp | None, bool]:
-        """What comes next, None if nothing does within `timeout_s`; and whether the queue is empty for good."""
+        """What comes next, None if nothing does in `timeout_s`; and whether the queue is empty for good."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing, timeout=timeout_s)
             item = self._queue.popleft() if self._queue else None
