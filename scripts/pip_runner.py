@@ -58,9 +58,10 @@ def pip_environment() -> dict[str, str]:
 def pip_install(python: Path, arguments: list[str], log: Path, total: int) -> None:
     """`python -m pip install ARGUMENTS`, all output to `log`, progress to the terminal.
 
-    `total` is the number of packages to count to. Raises PipFailed.
+    Nothing is compiled to bytecode: pip would use one core for it. `total` is the number of packages to
+    count to. Raises PipFailed.
     """
-    command = [str(python), "-m", "pip", "install", "--progress-bar", "off", *arguments]
+    command = [str(python), "-m", "pip", "install", "--progress-bar", "off", "--no-compile", *arguments]
     with log.open("ab") as sink:
         sink.write(("\n$ " + " ".join(command) + "\n").encode())
         start = sink.tell()

@@ -151,6 +151,18 @@ def test_only_torch_is_installed_with_its_dependencies() -> None:
     assert plan[0][1][-1].endswith("torch.txt")
 
 
+def test_all_is_compiled_at_the_end_and_a_file_that_cannot_be_harms_nothing(
+    env: setup_env.Environment,
+) -> None:
+    packages = env.path / "lib" / f"python{HERE}" / "site-packages" / "some"
+    packages.mkdir(parents=True)
+    (packages / "good.py").write_text("x = 1\n")
+    (packages / "template.py").write_text("print {{ name }}\n")
+    env.python = Path(sys.executable)
+    setup_env.compile_all(env)
+    assert [path.name.split(".")[0] for path in (packages / "__pycache__").iterdir()] == ["good"]
+
+
 def test_every_lock_file_pins_every_line_and_none_contradicts_another() -> None:
     seen: dict[str, str] = {}
     (apart,) = setup_env.SGLANG_NEXT.locks
