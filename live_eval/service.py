@@ -38,7 +38,6 @@ from live_eval.evaluation.grading_pool import GradingPool
 from live_eval.evaluation.rewards import make_grader
 from live_eval.evaluation.tokenizer import tokenizer_for
 from live_eval.processes import end_with_parent
-from live_eval.results.held_times import HeldTimes
 from live_eval.results.jsonl_sink import JsonlSink
 from live_eval.results.ledger import Ledger
 from live_eval.results.reader import LedgerReader
@@ -254,7 +253,6 @@ class Service:
                     run_id=wandb_run_id(ledger),
                     datasets=names,
                     log=self._run_dir.logs / "wandb.log",
-                    held_of=HeldTimes(self._run_dir.trainer_records).of,
                 )
             )
         pump = SinkPump(ledger, sinks)
