@@ -1,0 +1,47 @@
+"""The options of `serve` and `eval` as the configuration that they make."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from live_eval.commands.service_options import add_service_options, service_config
+from live_eval.config import ServiceConfig
+
+SETTINGS = ("--label-key", "label", "--eval-max-response-len", "4", "--engines", "4")
+
+
+def parsed(tmp_path: Path, *words: str) -> argparse.Namespace:
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"input": "x", "label": "y"}\n')
+    parser = argparse.ArgumentParser()
+    add_service_options(parser)
+    return parser.parse_args(["--eval-prompt-data", "a", str(data), *SETTINGS, *words])
+
+
+@pytest.mark.parametrize(("words", "per_eval"), [((), "fair"), (("all",), "all"), (("2",), 2)])
+def test_engines_are_shared_as_asked_for_and_read_back_so(
+    tmp_path: Path, words: tuple[str, ...], per_eval: object
+) -> None:
+    args = parsed(tmp_path, *(("--engines-per-eval", *words) if words else ()))
+    config = service_config(args, run_dir=tmp_path / "run", base=tmp_path)
+    config.save(tmp_path / "config.json")
+    read = ServiceConfig.load(tmp_path / "config.json")
+    assert read == config
+    assert (read.schedule.engines_per_eval, read.schedule.num_engines) == (per_eval, 4)
+
+
+def test_engines_by_address_are_counted(tmp_path: Path) -> None:
+    args = parsed(tmp_path, "--engine-address", "http://127.0.0.1:1", "http://127.0.0.1:2")
+    assert service_config(args, run_dir=tmp_path / "run", base=None).schedule.num_engines == 2
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "half", ""])
+def test_a_part_that_is_none_is_refused(
+    tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed(tmp_path, f"--engines-per-eval={word}")
+    assert "is neither all, fair nor a number of engines" in capsys.readouterr().err
