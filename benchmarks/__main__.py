@@ -31,18 +31,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         default=[0.25, 1.0],
         metavar="SIZE",
-        help="sizes of the weights, 10^9 bytes",
+        help="sizes of the weights, 10^9 bytes; 2 takes 4 more minutes and 20 GB of memory",
     )
     parser.add_argument(
         "--threads", type=int, default=1, help="threads of the training step, the staging copy and the memcpy"
     )
-    parser.add_argument("--rounds", type=int, default=9, help=f"measurements of each kind, >= {MIN_ROUNDS}")
+    parser.add_argument("--small", type=int, default=100_000, help="tensors of the sync of small ones, or 0")
+    parser.add_argument(
+        "--rounds", type=int, default=MIN_ROUNDS, help=f"measurements of each kind, >= {MIN_ROUNDS}"
+    )
     parser.add_argument(
         "--disk", type=Path, default=Path(tempfile.gettempdir()), help="a directory on a local disk"
     )
     options = parser.parse_args(arguments)
-    if options.rounds < MIN_ROUNDS or options.threads < 1 or min(options.gb) <= 0:
-        parser.error(f"--rounds must be at least {MIN_ROUNDS}, --threads 1, --gb above 0")
+    if options.rounds < MIN_ROUNDS or options.threads < 1 or min(options.gb) <= 0 or options.small < 0:
+        parser.error(f"--rounds must be at least {MIN_ROUNDS}, --threads 1, --gb above 0, --small 0")
     return options
 
 
@@ -51,6 +54,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     settings = Settings(
         gigabytes=tuple(options.gb),
         places=tuple(place for place in (SHARED_MEMORY, options.disk) if place.is_dir()),
+        num_small=options.small,
         num_threads=options.threads,
         num_rounds=options.rounds,
     )
@@ -59,26 +63,40 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 def run(settings: Settings) -> list[Shown]:
     """Measure everything, saying what is under way; NoRoom before anything is started."""
-    for gigabytes in settings.gigabytes:
-        for place in settings.places:
-            require_room(place, int(gigabytes * 1e9))
-
+    rooms = {
+        (gigabytes, place): require_room(place, int(gigabytes * 1e9))
+        for gigabytes in settings.gigabytes
+        for place in settings.places
+    }
     import torch
 
-    from benchmarks import suite
+    from benchmarks import ratios, suite
     from benchmarks.site import local_ray
+    from benchmarks.small import measure_small
 
     torch.set_num_threads(settings.num_threads)
     rows: list[Shown] = []
-    with local_ray(settings.object_store_bytes):
-        for gigabytes in settings.gigabytes:
-            for place in settings.places:
-                print(f"{gigabytes:g} GB below {place} ...", file=sys.stderr, flush=True)
-                found = suite.measure(settings, gigabytes, place)
-                rows += suite.figures(found)
-                late = {name: sum(not cost.covered for cost in costs) for name, costs in found.costs.items()}
-                print(f"  a step takes {found.step_s:.2f} s; not over by its end: {late}", file=sys.stderr)
+    with local_ray(_object_store_bytes([gigabytes for (gigabytes, _), fits in rooms.items() if fits])):
+        for (gigabytes, place), fits in rooms.items():
+            left_out = "" if fits else "; memory is short: without async_save and ray.put"
+            _say(f"{gigabytes:g} GB below {place}{left_out} ...")
+            found = suite.measure(settings, gigabytes, place, with_peers=fits)
+            rows += ratios.figures(found)
+            late = {name: sum(not cost.covered for cost in costs) for name, costs in found.costs.items()}
+            _say(f"  a step takes {found.step_s:.2f} s; not over by its end: {late}")
+        if settings.num_small:
+            _say(f"{settings.num_small} small tensors below {settings.places[0]} ...")
+            rows += measure_small(settings, settings.places[0])
     return rows
+
+
+def _object_store_bytes(gigabytes: list[float]) -> int:
+    """Room for the largest weights twice that are put in one piece, and for what a sync puts."""
+    return int(max(gigabytes, default=0) * 2.2e9) + (512 << 20)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str]) -> int:

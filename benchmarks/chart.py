@@ -17,12 +17,13 @@ SMALLEST = 0.011
 
 
 def draw(path: Path, rows: Sequence[Shown]) -> None:
-    """Write the picture; its kind follows from the ending of `path`."""
+    """Write the picture of those that are ratios; its kind follows from the ending of `path`."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    rows = [row for row in rows if row.figure.unit == "ratio"]
     sizes = list(dict.fromkeys(row.size for row in rows))
     names = list(dict.fromkeys(row.what for row in rows))
     places = list(dict.fromkeys(row.place for row in rows))

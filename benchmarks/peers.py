@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.training import Update
+from benchmarks.update import Update
 from live_eval.digests import tensor_digest
 
 if TYPE_CHECKING:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-MODELS_ON_PLACE = 5
-"""Three versions, the export or the asynchronous checkpoint, and one to spare."""
-MODELS_IN_MEMORY = 7
-"""The weights, the staging slot, two copies of the peers, and what Ray's object store may hold."""
+MODELS_ON_PLACE = 4
+"""Two versions, the export or the asynchronous checkpoint, and one to spare."""
+MODELS_IN_MEMORY = 5
+"""The weights, the staging slot, the copy beside it, what the export makes on its way, and one to spare."""
+MODELS_OF_PEERS = 3
+"""What the asynchronous checkpoint keeps, and what Ray's object store may hold of a whole model."""
 MEMORY_FOR_PROGRAMS = 2 << 30
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -36,8 +41,9 @@ def describe_place(place: Path) -> str:
     return f"/dev/shm ({kind})" if place == SHARED_MEMORY else f"disk ({kind})"
 
 
-def require_room(place: Path, num_bytes: int) -> None:
-    """NoRoom, with figures, if weights of this size cannot be measured at `place`.
+def require_room(place: Path, num_bytes: int) -> bool:
+    """Whether weights of this size can be measured at `place` with all peers; False: without those that
+    keep copies of their own. NoRoom, with figures, if not even the rest has room.
 
     Memory counts too: a run that makes a machine reclaim or swap measures that, and others on it suffer.
     """
@@ -54,3 +60,16 @@ def require_room(place: Path, num_bytes: int) -> None:
         raise NoRoom(
             f"{free / 1e9:.1f} GB of memory are available, {needed / 1e9:.1f} are needed: use --gb, or wait"
         )
+    return free >= needed + MODELS_OF_PEERS * num_bytes
+
+
+@contextmanager
+def directory(place: Path) -> Iterator[Path]:
+    """A new directory below `place`, which goes when it is left."""
+    root = Path(tempfile.mkdtemp(prefix="live-eval-bench-", dir=place))
+    try:
+        yield root
+    finally:
+        for version in root.glob("store/versions/*"):
+            version.chmod(0o755)  # sealed versions are read-only, directories too
+        shutil.rmtree(root)

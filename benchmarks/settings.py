@@ -17,18 +17,15 @@ class Settings:
     """Sizes of the weights, 10^9 bytes."""
     places: tuple[Path, ...]
     """Directories below which stores and exports are written."""
+    num_small: int = 100_000
+    """Small tensors of a sync whose cost is counted by the tensor; 0: no such sync."""
     num_threads: int = 1
     """Threads of the training step, of the staging copy and of the memcpy beside it."""
-    num_rounds: int = 9
+    num_rounds: int = MIN_ROUNDS
     """Times that each kind of step is measured; figures are medians of them."""
     min_step_s: float = 0.5
-    """A training step is at least as long as this, and as twice what a sync takes in the background."""
+    """A training step is at least as long as this, and longer than what a sync takes in the background."""
     max_step_s: float = 8.0
-
-    @property
-    def object_store_bytes(self) -> int:
-        """Room in Ray's object store for the largest weights twice, and a little more."""
-        return int(max(self.gigabytes) * 2.2e9) + (256 << 20)
 
 
 def quick(settings: Settings) -> Settings:
@@ -37,6 +34,7 @@ def quick(settings: Settings) -> Settings:
         gigabytes=(0.004,),
         places=settings.places,
         num_threads=settings.num_threads,
+        num_small=min(settings.num_small, 500),
         num_rounds=1,
         min_step_s=0.05,
         max_step_s=0.1,

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.training import Update
+from benchmarks.update import Update
 from live_eval.publisher.base import bucketize, tensor_meta
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 from live_eval.publisher.staging import staging_bytes
 from live_eval.store import FRESH_OWNER, VersionStore
+from live_eval.store.writer import BYTES_A_TENSOR, BYTES_A_VERSION
 from live_eval.subscriber.ray_receiver import RayReceiverConfig, start_ray_receiver
 from protocol.messages import BucketStored, SyncOutcome
 
@@ -67,14 +68,16 @@ class TimedLink(RayLink):
 class Site:
     """A receiver with its store below `root`, and the publisher that sends to it."""
 
-    def __init__(self, root: Path, weights: Weights, *, name: str) -> None:
+    def __init__(self, root: Path, weights: Weights, *, name: str, num_kept: int = 1) -> None:
         weights.write_base(root / "base")
         self._weights = weights
-        self._store_root = root / "store"
-        # Three versions and what a version takes besides its tensors.
-        self._max_bytes = 3 * weights.num_bytes + (16 << 20)
+        self._num_kept = num_kept
+        self.store_root = root / "store"
+        # The one that comes, one more, and what each takes besides its tensors.
+        one = weights.num_bytes + BYTES_A_TENSOR * len(weights.tensors) + BYTES_A_VERSION
+        self.max_bytes = (num_kept + 2) * one + (16 << 20)
         config = RayReceiverConfig(
-            store=self._store_root, base=root / "base", max_bytes=self._max_bytes, keep_newest=1
+            store=self.store_root, base=root / "base", max_bytes=self.max_bytes, keep_newest=num_kept
         )
         self._actor: Any = start_ray_receiver(config, name=name)
         self._link = TimedLink(self._actor)
@@ -121,8 +124,12 @@ class Site:
         )
         version = outcomes[0].policy_version
         assert version is not None
-        with VersionStore.open(self._store_root, max_bytes=self._max_bytes, keep_newest=1) as store:
+        with self.open_store() as store:
             store.unpin(version, FRESH_OWNER)
+
+    def open_store(self) -> VersionStore:
+        """The receiver's store, as a service has it."""
+        return VersionStore.open(self.store_root, max_bytes=self.max_bytes, keep_newest=self._num_kept)
 
     def close(self) -> None:
         """End publisher and receiver."""

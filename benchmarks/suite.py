@@ -1,36 +1,36 @@
-"""Measures one size of weights at one place, and makes figures of it.
+"""Measures one size of weights at one place.
 
 Order: warm everything up, find how long a step must be to outlast what a sync does in the
 background, then alternate plain steps and updates, and in each pause the copy and the digests.
-So all that enters a ratio was measured within the same minute.
+So all that enters a ratio was measured within the same minutes.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import peers
-from benchmarks.figures import Figure, Measured, Shown
-from benchmarks.places import describe_place, require_room
+from benchmarks.figures import Measured
+from benchmarks.neighbour import Neighbour
+from benchmarks.places import describe_place, directory
 from benchmarks.site import Site, SyncTimes
-from benchmarks.training import TrainingStep, Update, UpdateCost, measure_updates, seconds_of
+from benchmarks.training import TrainingStep, UpdateCost, measure_updates, seconds_of
 from benchmarks.weights import Weights
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from benchmarks.settings import Settings
+    from benchmarks.update import Update
 
 NUM_WARM_UPS = 3
 """Of everything: after as many, no call asks the system for memory that it did not have before."""
-COPY_GOAL = 1.2
-SEAL_GOAL = 1.25
-OURS = "live-eval"
+STEP_OVER_BACKGROUND = 1.4
+"""A step is so much longer than what a sync does in the background, which is slower beside a step."""
+OURS, EXPORT, COMPUTES, MOVES = "live-eval", "export", "computes", "moves"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +47,15 @@ class Measurements:
     """Processor time of the calling thread in the same copies."""
     digests: Measured
     costs: dict[str, list[UpdateCost]]
+    aside: dict[str, list[float]]
+    """How long updates that no step follows kept the trainer."""
     syncs: list[SyncTimes]
+    background_s: float
+    """What a sync does beside the trainer where nothing else runs; so long does a neighbour compute."""
 
     def blocked(self, name: str) -> Measured:
         """How long an update kept the trainer."""
-        return Measured(seconds=[cost.blocked_s for cost in self.costs[name]])
+        return Measured(seconds=self.aside.get(name) or [cost.blocked_s for cost in self.costs[name]])
 
     def step_cost(self, name: str) -> Measured:
         """By how much longer a step with the update was."""
@@ -62,101 +66,68 @@ class Measurements:
         return Measured(seconds=[cost.thread_s for cost in self.costs[name]])
 
 
-def measure(settings: Settings, gigabytes: float, place: Path) -> Measurements:
-    """Measure weights of this size, with everything that is written below `place`."""
-    require_room(place, int(gigabytes * 1e9))
+def measure(settings: Settings, gigabytes: float, place: Path, *, with_peers: bool = True) -> Measurements:
+    """Measure weights of this size, with everything that is written below `place`.
+
+    Without `with_peers` those are left out that keep copies of their own.
+    """
     weights = Weights.make(int(gigabytes * 1e9))
-    with _directory(place) as root, _site(root, weights) as site:
-        step = TrainingStep()
-        memcpy = peers.Memcpy(weights, settings.num_threads)
-        arrays = weights.arrays()
-        updates = {
-            OURS: site.update,
-            "export": peers.export(weights, root),
-            "async_save": peers.async_save(weights, root),
-            "ray.put": peers.ray_put(arrays),
-        }
-        _warm_up(weights, updates)
+    memcpy = peers.Memcpy(weights, settings.num_threads)
+    with ExitStack() as stack:
+        root = stack.enter_context(directory(place))
+        site = stack.enter_context(closing(Site(root, weights, name=root.name)))
+        neighbour = stack.enter_context(closing(Neighbour(memcpy.run, weights.num_bytes)))
+        updates = {OURS: site.update, EXPORT: peers.export(weights, root), MOVES: neighbour.moving()}
+        aside = _aside(weights, root) if with_peers else {}
+        _warm_up(weights, updates | aside)
         background_s = max(times.commit_s for times in site.times[1:])
-        step_s = step.fit(min(max(settings.min_step_s, 2 * background_s), settings.max_step_s))
+        updates[COMPUTES] = neighbour.computing(background_s)
         site.times.clear()
-        memcpy_s: list[float] = []
-        memcpy_thread_s: list[float] = []
-        digests_s: list[float] = []
-
-        def between() -> None:
-            weights.change(len(memcpy_s) + NUM_WARM_UPS)
-            # The first of each brings back what the last step pushed out of the caches.
-            memcpy.run()
-            used = time.thread_time()
-            memcpy_s.append(seconds_of(memcpy.run))
-            memcpy_thread_s.append(time.thread_time() - used)
-            peers.digest_all(arrays)
-            digests_s.append(seconds_of(lambda: peers.digest_all(arrays)))
-
-        costs = measure_updates(step, updates, settings.num_rounds, between=between)
+        step = TrainingStep()
+        seconds = min(max(settings.min_step_s, STEP_OVER_BACKGROUND * background_s), settings.max_step_s)
+        step_s = step.fit(seconds)
+        pauses = _Pauses(weights, memcpy)
+        costs, blocked = measure_updates(step, updates, settings.num_rounds, aside=aside, between=pauses.run)
         return Measurements(
             size=f"{weights.num_bytes / 1e9:.2g} GB",
             place=describe_place(place),
             num_bytes=weights.num_bytes,
             num_threads=settings.num_threads,
             step_s=step_s,
-            memcpy=Measured(seconds=memcpy_s),
-            memcpy_thread=Measured(seconds=memcpy_thread_s),
-            digests=Measured(seconds=digests_s),
+            memcpy=Measured(seconds=pauses.memcpy_s),
+            memcpy_thread=Measured(seconds=pauses.memcpy_thread_s),
+            digests=Measured(seconds=pauses.digests_s),
             costs=costs,
+            aside=blocked,
             syncs=list(site.times),
+            background_s=background_s,
         )
 
 
-def figures(found: Measurements) -> Iterator[Shown]:
-    """The ratios of one measurement, those with a goal first."""
-    threads = _threads(found.num_threads)
-    memcpy = f"memcpy, {threads}: {found.memcpy.describe(found.num_bytes)}"
-    digests = f"digests alone, 1 thread: {found.digests.describe(found.num_bytes)}"
-    held = Measured(seconds=[times.held_s for times in found.syncs])
-    seal = Measured(seconds=[times.seal_s for times in found.syncs])
-    commit = Measured(seconds=[times.commit_s for times in found.syncs])
-    cost = found.step_cost(OURS)
+class _Pauses:
+    """What is done between steps: other bytes in the weights, a copy of them, their digests."""
 
-    def shown(what: str, ours: Measured, theirs: Measured, peer: str, goal: float | None = None) -> Shown:
-        figure = Figure(
-            figure=f"{what}, {found.size}, {found.place}",
-            value=round(ours.median / theirs.median, 4),
-            goal=goal,
-            peer=peer,
-        )
-        absolute = ours.describe(found.num_bytes)
-        return Shown(figure=figure, what=what, size=found.size, place=found.place, absolute=absolute)
+    def __init__(self, weights: Weights, memcpy: peers.Memcpy) -> None:
+        self._weights = weights
+        self._memcpy = memcpy
+        self._arrays = weights.arrays()
+        self.memcpy_s: list[float] = []
+        self.memcpy_thread_s: list[float] = []
+        self.digests_s: list[float] = []
 
-    yield shown(f"sync held_s, {threads}", held, found.memcpy, memcpy, COPY_GOAL)
-    yield shown(f"sync step cost, {threads}", cost, found.memcpy, memcpy, COPY_GOAL)
-    if found.num_threads == 1:
-        used = found.memcpy_thread
-        text = f"memcpy, processor time of 1 thread: {used.describe(found.num_bytes)}"
-        yield shown(
-            "sync step cost, processor time of the training thread", found.thread_cost(OURS), used, text
-        )
-    yield shown("last bucket stored -> sealed, 1 thread", seal, found.digests, digests, SEAL_GOAL)
-    yield shown("commit() returned -> outcome, 1 thread a side", commit, found.digests, digests)
-    for name, peer in PEERS.items():
-        theirs = found.blocked(name)
-        text = f"{peer}, until it returns: {theirs.describe(found.num_bytes)}"
-        yield shown(f"sync held_s over {name}", held, theirs, text)
-    theirs = found.step_cost("export")
-    text = f"step cost of {PEERS['export']}: {theirs.describe(found.num_bytes)}"
-    yield shown("sync step cost over export", cost, theirs, text)
+    def run(self) -> None:
+        self._weights.change(len(self.memcpy_s) + NUM_WARM_UPS)
+        # The first of each brings back what the last step pushed out of the caches.
+        self._memcpy.run()
+        used = time.thread_time()
+        self.memcpy_s.append(seconds_of(self._memcpy.run))
+        self.memcpy_thread_s.append(time.thread_time() - used)
+        peers.digest_all(self._arrays)
+        self.digests_s.append(seconds_of(lambda: peers.digest_all(self._arrays)))
 
 
-PEERS = {
-    "export": "safetensors save_file, 1 thread",
-    "async_save": "torch.distributed.checkpoint.async_save",
-    "ray.put": "ray.put of the bytes, 6 threads",
-}
-
-
-def _threads(number: int) -> str:
-    return "1 thread" if number == 1 else f"{number} threads"
+def _aside(weights: Weights, root: Path) -> dict[str, Update]:
+    return {"async_save": peers.async_save(weights, root), "ray.put": peers.ray_put(weights.arrays())}
 
 
 def _warm_up(weights: Weights, updates: dict[str, Update]) -> None:
@@ -165,23 +136,3 @@ def _warm_up(weights: Weights, updates: dict[str, Update]) -> None:
         for update in updates.values():
             update.run()
             update.finish()
-
-
-@contextmanager
-def _directory(place: Path) -> Iterator[Path]:
-    root = Path(tempfile.mkdtemp(prefix="live-eval-bench-", dir=place))
-    try:
-        yield root
-    finally:
-        for version in root.glob("store/versions/*"):
-            version.chmod(0o755)  # sealed versions are read-only, directories too
-        shutil.rmtree(root)
-
-
-@contextmanager
-def _site(root: Path, weights: Weights) -> Iterator[Site]:
-    site = Site(root, weights, name=root.name)
-    try:
-        yield site
-    finally:
-        site.close()

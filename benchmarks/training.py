@@ -1,9 +1,10 @@
 """A training step of fixed work, and the weight updates that are put in front of it.
 
-    plain | live-eval | plain | export | plain | ... | plain
+    aside ... aside | plain | live-eval | plain | export | plain | ... | plain        one round
 
 Invariant: a kind of step is compared with the plain steps right before and right after it, so that
-a machine that grows slower or faster meanwhile moves both.
+a machine that grows slower or faster meanwhile moves both. Updates of which it is only to be known how
+long they keep the trainer stand aside: no step follows them.
 """
 
 from __future__ import annotations
@@ -12,21 +13,17 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+if TYPE_CHECKING:
+    from benchmarks.update import Update
+
 WIDTH = 384
 NUM_ROWS = 256
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Update:
-    """Something that a trainer does with its weights between two steps."""
-
-    run: Callable[[], object]
-    """Returns when the trainer may go on."""
-    finish: Callable[[], object] = lambda: None
-    """Waits for what `run` left in the background; in nobody's time."""
+NOT_OVER = 0.05
+"""Waited for what an update left in the background, as a part of the step; more: it outlasts the step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,35 +76,56 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def measure_updates(
-    step: TrainingStep, updates: Mapping[str, Update], num_rounds: int, *, between: Callable[[], object]
-) -> dict[str, list[UpdateCost]]:
-    """Costs of each update, `num_rounds` of them; `between` is called before every step, untimed."""
+    step: TrainingStep,
+    updates: Mapping[str, Update],
+    num_rounds: int,
+    *,
+    aside: Mapping[str, Update],
+    between: Callable[[], object],
+) -> tuple[dict[str, list[UpdateCost]], dict[str, list[float]]]:
+    """Costs of each update, `num_rounds` of them, and the seconds that those aside keep the trainer.
+
+    `between` is called before everything that is timed.
+    """
     costs: dict[str, list[UpdateCost]] = {name: [] for name in updates}
+    blocked: dict[str, list[float]] = {name: [] for name in aside}
 
-    def plain() -> tuple[float, float]:
+    def plain() -> _Times:
         between()
-        began, used = time.perf_counter(), time.thread_time()
-        step.run()
-        return time.perf_counter() - began, time.thread_time() - used
+        return _Times.of(step.run)
 
-    before = plain()
     for _ in range(num_rounds):
+        for name, update in aside.items():
+            between()
+            blocked[name].append(seconds_of(update.run))
+            update.finish()
+        before = plain()
         for name, update in updates.items():
             between()
-            began, used = time.perf_counter(), time.thread_time()
-            update.run()
-            went_on = time.perf_counter()
-            step.run()
-            took, thread_took = time.perf_counter() - began, time.thread_time() - used
-            covered = seconds_of(update.finish) < 0.05 * took
+            stalled = _Times.of(update.run)
+            stepped = _Times.of(step.run)
+            covered = seconds_of(update.finish) < NOT_OVER * stepped.wall
             after = plain()
             costs[name].append(
                 UpdateCost(
-                    blocked_s=went_on - began,
-                    step_s=took - (before[0] + after[0]) / 2,
-                    thread_s=thread_took - (before[1] + after[1]) / 2,
+                    blocked_s=stalled.wall,
+                    step_s=stalled.wall + stepped.wall - (before.wall + after.wall) / 2,
+                    thread_s=stalled.thread + stepped.thread - (before.thread + after.thread) / 2,
                     covered=covered,
                 )
             )
             before = after
-    return costs
+    return costs, blocked
+
+
+class _Times(NamedTuple):
+    """Seconds of the clock, and of the calling thread's processor time."""
+
+    wall: float
+    thread: float
+
+    @classmethod
+    def of(cls, call: Callable[[], object]) -> _Times:
+        began, used = time.perf_counter(), time.thread_time()
+        call()
+        return cls(time.perf_counter() - began, time.thread_time() - used)

@@ -1,4 +1,4 @@
-"""Weights as a trainer has them: 25 layers of a Qwen2, 300 tensors, in bf16 and fp32.
+"""Weights as a trainer has them: 25 layers of a Qwen2, 300 tensors, in bf16 and fp32; or many equal ones.
 
 Knows torch and the store's base checkpoint; not how weights travel. Invariant: after `change` no
 tensor has the bytes that it had before, so that no file of a version can be linked to the one before.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NUM_LAYERS = 25
 _BYTES_A_LAYER_BY_WIDTH_SQUARED = 3 * 3 * 2 + 2.5 * 4  # MLP in bf16, attention in fp32
 _WIDTH_STEP = 8
+_BYTES_A_ROW = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +45,20 @@ class Weights:
         tensors = [
             (name, torch.empty(shape, dtype=dtype).normal_(generator=generator))
             for name, shape, dtype in _layout(width)
+        ]
+        return cls(tensors=tensors)
+
+    @classmethod
+    def many(cls, num_tensors: int, num_bytes: int) -> Weights:
+        """So many tensors of one shape in fp32, of about `num_bytes` together, each in memory of its own."""
+        rows = max(num_bytes // num_tensors // _BYTES_A_ROW, 1)
+        generator = torch.Generator().manual_seed(0)
+        tensors = [
+            (
+                f"model.layers.{number // 1000}.mlp.experts.{number % 1000}.weight",
+                torch.empty(rows, _BYTES_A_ROW // 4).normal_(generator=generator),
+            )
+            for number in range(num_tensors)
         ]
         return cls(tensors=tensors)
 

@@ -7,13 +7,25 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.figures import Measured
+from benchmarks.growth.chart import draw
+from benchmarks.growth.curves import shown
+from benchmarks.growth.queueing import by_datasets
+from benchmarks.growth.settings import QUICK
+from benchmarks.neighbour import Neighbour
+from live_eval.processes import STEPS_BACK
+from live_eval.results.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
+NUM_RATIOS = 14
+"""Of one size at one place."""
 
 
 @pytest.mark.ray
@@ -32,10 +44,11 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
     for figure in figures:
         assert list(figure) == ["figure", "value", "goal", "peer", "unit"]
         assert math.isfinite(figure["value"])
-        assert figure["unit"] == "ratio"
         assert figure["peer"]
     names = [figure["figure"] for figure in figures]
-    assert len(names) == len(set(names)) == 18
+    assert len(names) == len(set(names)) == 2 * NUM_RATIOS + 2
+    assert [figure["unit"] for figure in figures] == ["ratio"] * 2 * NUM_RATIOS + ["us a tensor"] * 2
+    assert all(figure["value"] > 0 for figure in figures if figure["unit"] == "us a tensor")
     goals = [(figure["figure"].split(",")[0], figure["goal"]) for figure in figures if figure["goal"]]
     assert sorted(goals) == sorted(
         [
@@ -49,6 +62,36 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
     assert not [
         name for name in set(os.listdir("/dev/shm")) - shared_before if name.startswith("live-eval-bench")
     ]
+
+
+def test_a_neighbour_does_its_work_beside_the_trainer_and_ends_with_it() -> None:
+    copies: list[int] = []
+    with closing(Neighbour(lambda: copies.append(1), 1 << 20)) as neighbour:
+        for update in (neighbour.computing(0.05), neighbour.moving()):
+            update.run()
+            assert len(copies) == 1, "the copy is over when the trainer goes on"
+            update.finish()
+            copies.clear()
+        process = psutil.Process(neighbour.pid)
+        assert process.nice() == psutil.Process().nice() + STEPS_BACK
+    assert not process.is_running()
+
+
+def test_jobs_of_every_sealed_version_are_on_record_and_its_growth_is_drawn(tmp_path: Path) -> None:
+    panel = by_datasets(QUICK, tmp_path)
+    rows = list(shown([panel]))
+    assert [row.figure.figure for row in rows] == [
+        f"sealed -> jobs on record, {number} datasets, made as many jobs as ended"
+        for number in QUICK.datasets
+    ]
+    assert all(row.figure.value > 0 and row.figure.unit == "ms" for row in rows)
+    for number in QUICK.datasets:
+        with Ledger.open(tmp_path / f"datasets-{number}" / "ledger.sqlite") as ledger:
+            statuses = Counter(job.status.value for job in ledger.jobs())
+        # The first version has the engines, the newest one waits, those in between are superseded.
+        assert statuses == {"waiting": 2 * number, "superseded": (QUICK.num_rounds + 1) * number}
+    draw(tmp_path / "growth.png", [panel])
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_figures_of_an_eval_engine_are_over_its_own_load_and_rate() -> None:
