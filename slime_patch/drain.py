@@ -17,32 +17,39 @@ SAY_EVERY_S = 30.0
 ANSWER_TIMEOUT_S = 30.0
 MARGIN_S = 60.0
 """Beyond the budget, in which the service itself ends the jobs that are left."""
+GONE_S = 300.0
+"""Longest wait for a service whose actor does not answer: for a node with room, where its node has gone."""
 MAX_NAMES = 6
 
 
-def drain(service: Any, *, budget_s: float, say: Callable[[str], None] | None = None) -> str:
+def drain(service: Callable[[], Any], *, budget_s: float, say: Callable[[str], None] | None = None) -> str:
     """Tell the service that training has ended, each life of it; the phase in which it ended.
 
-    Returns after `budget_s` seconds and a margin at the latest.
+    `service()` is its actor as it is now. Returns after `budget_s` seconds and a margin at the latest.
     """
     import ray
     import ray.exceptions
 
     say = say or _print
     began = time.monotonic()
-    last_said, last_line = 0.0, ""
+    last_said, last_line, answered_at = 0.0, "", began
     while (waited := time.monotonic() - began) < budget_s + MARGIN_S:
         try:
-            state: ServiceState = ray.get(service.state.remote(), timeout=ANSWER_TIMEOUT_S)
+            actor = service()
+            state: ServiceState = ray.get(actor.state.remote(), timeout=ANSWER_TIMEOUT_S)
+            answered_at = time.monotonic()
             if state.phase in ("finished", "failed"):
-                _say_end(service, state, say)
+                _say_end(actor, state, say)
                 return state.phase
             if state.phase == "serving":
-                ray.get(service.training_ended.remote(), timeout=ANSWER_TIMEOUT_S)
+                ray.get(actor.training_ended.remote(), timeout=ANSWER_TIMEOUT_S)
             line = waiting_line(state)
         except ray.exceptions.RayError as error:
             logger.info("the service's actor does not answer: %s", error)
             line = "waiting for the service to come back"
+            if time.monotonic() - answered_at > GONE_S:
+                say(f"live-eval: the service has not come back in {GONE_S:.0f} s; what is left is lost")
+                return "gone"
         if line != last_line or time.monotonic() - last_said > SAY_EVERY_S:
             say(f"live-eval: training has ended; {line} ({max(0.0, budget_s - waited):.0f} s left)")
             last_said, last_line = time.monotonic(), line

@@ -1,6 +1,6 @@
 """Live eval of one slime job, as the driver sees it: start, attach, finish.
 
-    start     a node and GPUs, the service's actor, the receiver's actor
+    start     a node and GPUs, the service's actor, the receiver's actor; from then on their node is watched
     attach    the trainers learn before each update which rollout it belongs to
     finish    trainers hand over the last version and give their GPUs back; the rest is evaluated
 
@@ -18,10 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from live_eval.errors import ConfigError
 from slime_patch.drain import drain
 from slime_patch.failure import SERVICE_GONE, FailurePolicy, wandb_alert
-from slime_patch.placement import EvalPlace, check_importable, find_place, live_nodes
+from slime_patch.node_watch import NodeWatch
+from slime_patch.parts import EvalParts
+from slime_patch.placement import check_importable, live_nodes
 from slime_patch.result_feed import ResultFeed, ask_actor
 from slime_patch.reward import simple_arguments
 from slime_patch.rollouts import Schedule, SyncCounter
@@ -41,12 +42,9 @@ logger = logging.getLogger(__name__)
 
 ON_EVERY_NODE = ("slime_patch.tap_plan", "live_eval.publisher.sender")
 """Modules that trainers need, and with them the packages that live-eval depends on."""
-START_TIMEOUT_S = 300.0
-"""For the service's actor to read the model's headers and prepare the eval sets."""
 CLOSE_TIMEOUT_S = 120.0
 """For the trainers to hand over the last version."""
 EXIT_TIMEOUT_S = 30.0
-STOP_GRACE_S = 20.0
 FEED_END_S, FEED_STOP_S = 30.0, 5.0
 """For the last results to reach the trainer's W&B run: at the end of a job, and when it is given up."""
 
@@ -56,9 +54,9 @@ class LiveEvalJob:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.place: EvalPlace | None = None
-        self.service: Any = None
-        self.receiver: Any = None
+        self.parts = EvalParts(settings, on_return=self._returned)
+        self._args = Namespace()
+        self._watch: NodeWatch | None = None
         self._groups: dict[str, Any] = {}
         self._trainers: Any = None
         self._rollout_manager: Any = None
@@ -74,54 +72,40 @@ class LiveEvalJob:
         self._rollout_manager = rollout_manager
         self._groups = pgs if isinstance(pgs, dict) else {"rollout": pgs}
         check_importable(live_nodes(), ON_EVERY_NODE)
-        self.place = find_place(settings.engines)
+        self._args = args
         try:
-            ready = self._start_service(args)
+            ready, tap_plan = self.parts.start(self._service_plan(args))
             logger.info("live eval %s writes to %s", ready.run_id, ready.run_dir)
             print(f"live-eval: results go to {ready.run_dir}", flush=True)
             if settings.http is not None:
                 print(f"live-eval: the page's address is in {ready.run_dir / 'http.url'}", flush=True)
-            if settings.taps_syncs:
-                self._start_receiver(args, ready)
-            self._start_feed(args, ready)
+            if tap_plan is not None:
+                setattr(args, TAP_ATTRIBUTE, tap_plan.as_dict())
+            self._start_feed(ready)
+            self._watch = NodeWatch(self.parts, live_nodes, say=_say)
+            self._watch.start()
         except BaseException:
             self.abandon()
             raise
 
-    def _start_service(self, args: Namespace) -> Ready:
-        import ray
-        import ray.exceptions
-
-        from slime_patch.service_actor import ServiceActor
-
-        assert self.place is not None
-        plan = ServicePlan(
+    def _service_plan(self, args: Namespace) -> ServicePlan:
+        return ServicePlan(
             settings=self.settings,
             run_dir=self.settings.output_dir or _new_dir(),
             slime_arguments=simple_arguments(args),
             wandb_group=_wandb_group(),
             slime_eval=slime_eval_plan(args, self.settings.engines) if self.settings.by_slime else None,
         )
-        options = self.place.actor_options(self.settings.engines.num_gpus)
-        self.service = (
-            ray.remote(ServiceActor)
-            .options(**options, max_restarts=-1, max_task_retries=0, max_concurrency=4)
-            .remote(plan)
-        )
-        try:
-            return ray.get(self.service.ready.remote(), timeout=START_TIMEOUT_S)
-        except ray.exceptions.RayError as error:
-            raise ConfigError(f"live eval does not start: {_cause(error)}") from error
 
-    def _start_receiver(self, args: Namespace, ready: Ready) -> None:
-        from slime_patch.receiver import start_receiver
+    def _returned(self, ready: Ready) -> None:
+        """Service and receiver run on another node; a directory that is new there has rows of its own."""
+        if self._feed is not None and ready.num_known < self._feed.after:
+            self._stop_feed(FEED_STOP_S)
+            self._start_feed(ready)
 
-        assert self.place is not None
-        self.receiver, plan = start_receiver(self.settings, self.place, ready)
-        setattr(args, TAP_ATTRIBUTE, plan.as_dict())
-
-    def _start_feed(self, args: Namespace, ready: Ready) -> None:
+    def _start_feed(self, ready: Ready) -> None:
         """Results come to this process too: for the trainer's W&B run, and for --eval-on-failure."""
+        args = self._args
         takers: list[Taker] = [_results_only(self._failure.take, ready.num_known)]
         if getattr(args, "use_wandb", False) or getattr(args, "use_tensorboard", False):
             run = TrainerRun(
@@ -132,7 +116,9 @@ class LiveEvalJob:
             )
             takers.append(run.take)
         self._feed = ResultFeed(
-            ask_actor(self.service), takers, on_service_failed=lambda: self._failure.failed(SERVICE_GONE)
+            ask_actor(lambda: self.parts.service),
+            takers,
+            on_service_failed=lambda: self._failure.failed(SERVICE_GONE),
         )
         self._feed.start()
 
@@ -173,7 +159,7 @@ class LiveEvalJob:
             return
         try:
             self._release_slime()
-            drain(self.service, budget_s=self.settings.drain_timeout_s)
+            drain(lambda: self.parts.service, budget_s=self.settings.drain_timeout_s)
             self._stop_feed(FEED_END_S)
         except KeyboardInterrupt:
             print("live-eval: interrupted; what is left is cancelled", flush=True)
@@ -186,22 +172,16 @@ class LiveEvalJob:
         if self._ended:
             return
         self._ended = True
+        if self._watch is not None:
+            self._watch.stop()
         import ray
-        import ray.exceptions
 
         if not ray.is_initialized():
             return
-        if self.service is not None:
-            try:
-                ray.get(self.service.stop.remote(STOP_GRACE_S), timeout=2 * STOP_GRACE_S + 10)
-            except ray.exceptions.RayError as error:
-                logger.warning("the service did not end in time: %s", _cause(error))
+        if self.parts.service is not None:
+            self.parts.stop_service()
             self._stop_feed(FEED_STOP_S)
-        for actor in (self.service, self.receiver):
-            if actor is not None:
-                ray.kill(actor, no_restart=True)
-        if self.place is not None:
-            self.place.release()
+        self.parts.end()
 
     def _stop_feed(self, timeout_s: float) -> None:
         """The last results are passed on, within the bound."""
@@ -218,8 +198,9 @@ class LiveEvalJob:
         if handles and self.settings.taps_syncs:
             closing = [handle.live_eval_close.remote(CLOSE_TIMEOUT_S) for handle in handles]
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_TIMEOUT_S + 10)
-        if self.receiver is not None:
-            ray.wait([self.receiver.read_all_mail.remote(CLOSE_TIMEOUT_S)], timeout=CLOSE_TIMEOUT_S + 10)
+        receiver = self.parts.receiver
+        if receiver is not None:
+            ray.wait([receiver.read_all_mail.remote(CLOSE_TIMEOUT_S)], timeout=CLOSE_TIMEOUT_S + 10)
         if handles:
             # Ray ends an actor's child processes with it, W&B's among them, before rows are written out.
             flushing = [handle.__ray_call__.remote(end_tracking) for handle in handles]
@@ -286,6 +267,10 @@ def _new_dir() -> Path:
     return Path(DEFAULT_DIR, datetime.now().strftime("%Y%m%d-%H%M%S") + f"-{uuid.uuid4().hex[:4]}").absolute()
 
 
+def _say(line: str) -> None:
+    print(f"live-eval: {line}", flush=True)
+
+
 def _wandb_group() -> str | None:
     """The group of the trainer's run, which slime has started in this process if it uses W&B."""
     import sys
@@ -293,9 +278,3 @@ def _wandb_group() -> str | None:
     wandb = sys.modules.get("wandb")
     run = getattr(wandb, "run", None)
     return getattr(run, "group", None) or None
-
-
-def _cause(error: Exception) -> str:
-    """The line of a remote traceback that says what is wrong."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GPU_WAIT_S = 300.0
+POLL_S = 0.1
 PROBE_TIMEOUT_S = 120.0
 HERE = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
@@ -62,9 +63,9 @@ def find_place(engines: EngineChoice) -> EvalPlace:
     if engines.addresses:
         return EvalPlace(_node_of(engines.addresses))
     import ray
-    from ray.util.placement_group import placement_group, placement_group_table
+    from ray.util.placement_group import placement_group_table
 
-    group = placement_group([{"GPU": engines.num_gpus, "CPU": 1}], strategy="STRICT_PACK")
+    group = _group_of(engines)
     logger.info("waiting for %d GPUs on one node for the eval engines", engines.num_gpus)
     if not group.wait(GPU_WAIT_S):
         total = ray.cluster_resources().get("GPU", 0)
@@ -78,6 +79,40 @@ def find_place(engines: EngineChoice) -> EvalPlace:
         )
     nodes = placement_group_table(group)["bundles_to_node_id"]
     return EvalPlace(nodes[0], group)
+
+
+class Claim:
+    """A place that may come yet; asked again and again, without waiting."""
+
+    def __init__(self, engines: EngineChoice) -> None:
+        self._engines = engines
+        self._group: Any = None
+
+    def poll(self) -> EvalPlace | None:
+        """The place, once; None while no node has room."""
+        if self._engines.addresses:
+            try:
+                return EvalPlace(_node_of(self._engines.addresses))
+            except ConfigError:
+                return None
+        from ray.util.placement_group import placement_group_table
+
+        self._group = self._group or _group_of(self._engines)
+        if not self._group.wait(POLL_S):
+            return None
+        group, self._group = self._group, None
+        return EvalPlace(placement_group_table(group)["bundles_to_node_id"][0], group)
+
+    def release(self) -> None:
+        """Wait no longer."""
+        group, self._group = self._group, None
+        EvalPlace("", group).release()
+
+
+def _group_of(engines: EngineChoice) -> Any:
+    from ray.util.placement_group import placement_group
+
+    return placement_group([{"GPU": engines.num_gpus, "CPU": 1}], strategy="STRICT_PACK")
 
 
 def _node_of(addresses: tuple[str, ...]) -> str:
@@ -162,8 +197,10 @@ def _make_mailbox(directory: str, token: str) -> str:
     """Runs on the eval engines' node; why it cannot be made, else empty."""
     from live_eval.mailbox import Mailbox
 
+    mailbox = Mailbox(Path(directory))
     try:
-        Mailbox(Path(directory)).make(token)
+        if not mailbox.holds(token):  # a receiver on another node goes on with what lies there
+            mailbox.make(token)
     except OSError as error:
         return f"it cannot be made: {error.strerror}"
     return ""

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 120.0
 
 
-def start_receiver(settings: Settings, place: EvalPlace, ready: Ready) -> tuple[Any, TapPlan]:
-    """The actor, on the eval engines' node, and the trainers' plan; ConfigError if it does not start."""
+def start_receiver(
+    settings: Settings, place: EvalPlace, ready: Ready, *, life: str | None = None
+) -> tuple[Any, TapPlan]:
+    """The actor, on the eval engines' node, and the trainers' plan; ConfigError if it does not start.
+
+    `life` is the training's, where it goes on with another receiver: of the name that the trainers know.
+    """
     import ray
 
     from live_eval.subscriber.ray_facade import RayFacade
@@ -27,7 +32,7 @@ def start_receiver(settings: Settings, place: EvalPlace, ready: Ready) -> tuple[
 
     updates = settings.updates
     assert updates is not None
-    incarnation = uuid.uuid4().hex
+    incarnation = life or uuid.uuid4().hex
     name = f"live-eval-receiver-{incarnation[:12]}"
     namespace = ray.get_runtime_context().namespace
     is_member = updates.transport == "nccl"

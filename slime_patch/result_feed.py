@@ -61,6 +61,11 @@ class ResultFeed:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live-eval-results", daemon=True)
 
+    @property
+    def after(self) -> int:
+        """Number of the last row that was taken."""
+        return self._after
+
     def start(self) -> None:
         """Begin to ask."""
         self._thread.start()
@@ -98,15 +103,15 @@ class ResultFeed:
             logger.exception("a result could not be passed on: %s", row.key if row else "service failed")
 
 
-def ask_actor(service: Any) -> Callable[[int], News | None]:
-    """Asks the service's actor, within a bound."""
+def ask_actor(service: Callable[[], Any]) -> Callable[[int], News | None]:
+    """Asks the service's actor as it is now, within a bound."""
 
     def ask(after: int) -> News | None:
         import ray
         import ray.exceptions
 
         try:
-            return ray.get(service.news.remote(after, BATCH), timeout=ANSWER_TIMEOUT_S)
+            return ray.get(service().news.remote(after, BATCH), timeout=ANSWER_TIMEOUT_S)
         except (ray.exceptions.RayError, OSError) as error:
             logger.debug("no news of the service: %s", error)
             return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +84,7 @@ class ServiceActor:
                 kept=settings.keep_versions,
                 max_bytes=budget,
             )
-        run_id = _run_id(self._run_dir)
+        run_id = _run_id(self._run_dir) or plan.run_id
         config = service_config(plan, run_id=run_id, model_bytes=model_bytes, data_dir=self._run_dir.data)
         _prepare(plan, self._run_dir, load_tools)
         config.save(self._run_dir.config)
@@ -190,12 +189,12 @@ def _place_store(run_dir: RunDir, store_dir: Path | None) -> None:
         ) from error
 
 
-def _run_id(run_dir: RunDir) -> str:
+def _run_id(run_dir: RunDir) -> str | None:
     """A directory that was used before goes on as the run that it was."""
     if run_dir.ledger.exists():
         with LedgerReader.open_readonly(run_dir.ledger) as ledger:
             return ledger.run_id
-    return uuid.uuid4().hex[:12]
+    return None
 
 
 def _num_known(run_dir: RunDir) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ class ServicePlan:
     """The trainer's group, with the suffix that slime gave it."""
     slime_eval: SlimeEvalPlan | None = None
     """Where slime's own eval function evaluates."""
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    """Of a directory that has no run yet; the same wherever the service is started again."""
 
 
 def store_bytes(settings: Settings, model_bytes: int) -> int:

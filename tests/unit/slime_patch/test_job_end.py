@@ -45,9 +45,9 @@ class Bench:
         assert settings is not None
         made: Any = LiveEvalJob(settings)
         methods = ("live_eval_close",) if settings.taps_syncs else ()
-        made.service = self.ray.handle("service", "stop")
-        made.receiver = self.ray.handle("receiver", "read_all_mail") if settings.taps_syncs else None
-        made.place = SimpleNamespace(release=lambda: self.ray.log.append("release"))
+        made.parts.service = self.ray.handle("service", "stop")
+        made.parts.receiver = self.ray.handle("receiver", "read_all_mail") if settings.taps_syncs else None
+        made.parts.place = SimpleNamespace(release=lambda: self.ray.log.append("release"))
         made._trainers = SimpleNamespace(_actor_handlers=[self.ray.handle("trainer", *methods)])
         made._rollout_manager = self.ray.handle("manager")
         made._groups = {"actor": ("slime's group", []), "rollout": ("slime's group", [])}
