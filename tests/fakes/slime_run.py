@@ -134,6 +134,20 @@ class SlimeRun:
         }
 
 
+def live_with(run: SlimeRun, reward: str) -> list[str]:
+    """The flags of LIVE, with another reward function in eval than in training."""
+    config = run.folder / "eval.yaml"
+    config.write_text(
+        "eval:\n  datasets:\n    - name: toy\n"
+        f"      path: {RUN}/data/eval.jsonl\n      input_key: prompt\n      label_key: label\n"
+        f"      custom_rm_path: slime_cpu.reward.{reward}\n      max_response_len: 8\n"
+    )
+    words = " ".join(LIVE)
+    for flag in ("--eval-prompt-data toy", "--eval-input-key prompt", "--eval-label-key label"):
+        words = words.replace(flag, "")
+    return [*words.replace(f"{RUN}/data/eval.jsonl", "").split(), "--eval-config", str(config)]
+
+
 def check_versions_hold_what_the_trainer_had(run: SlimeRun) -> None:
     """By content: a version is nearest to the weights that the trainer had at that very sync."""
     trainer = {call["weight_version"]: call["param_sum"] for call in run.calls("update_weights.end")}
@@ -145,3 +159,18 @@ def check_versions_hold_what_the_trainer_had(run: SlimeRun) -> None:
 def check_training_was_whole(run: SlimeRun, *, num_rollout: int) -> None:
     assert [call["rollout_id"] for call in run.calls("train")] == list(range(num_rollout))
     assert len(run.calls("update_weights.end")) == num_rollout + 1
+
+
+def check_every_update_has_an_end(run: SlimeRun, *, num_updates: int) -> set[int]:
+    """Each is a sealed version, with a job that ended, or discarded with a reason; those that are sealed."""
+    with VersionStore.open(run.run_dir.store, max_bytes=1 << 40, keep_newest=num_updates) as store:
+        sealed = {record.weight_version for record in store.records() if record.sealed_at is not None}
+        reasons = {record.weight_version: record.reason for record in store.discarded()}
+    assert sealed | reasons.keys() == set(range(1, num_updates + 1))
+    assert all(reasons.values()) and not sealed & reasons.keys()
+    results = run.results()
+    assert all(each.reason for each in results.values())
+    assert {each.policy_version for each in results.values()} == sealed
+    newest = max(sealed)
+    assert results[f"v{newest}/toy"].status == "succeeded"
+    return sealed

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes.slime_run import LIMIT_S, LIVE, RUN, SlimeRun, check_training_was_whole
+from fakes.slime_run import LIMIT_S, SlimeRun, check_training_was_whole, live_with
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 120)
 
@@ -14,20 +14,6 @@ pytestmark = pytest.mark.timeout(LIMIT_S + 120)
 @pytest.fixture
 def run(tmp_path: Path) -> SlimeRun:
     return SlimeRun(tmp_path)
-
-
-def live_with(run: SlimeRun, reward: str) -> list[str]:
-    """The flags, with another reward function in eval than in training."""
-    config = run.folder / "eval.yaml"
-    config.write_text(
-        "eval:\n  datasets:\n    - name: toy\n"
-        f"      path: {RUN}/data/eval.jsonl\n      input_key: prompt\n      label_key: label\n"
-        f"      custom_rm_path: slime_cpu.reward.{reward}\n      max_response_len: 8\n"
-    )
-    words = " ".join(LIVE)
-    for flag in ("--eval-prompt-data toy", "--eval-input-key prompt", "--eval-label-key label"):
-        words = words.replace(flag, "")
-    return [*words.replace(f"{RUN}/data/eval.jsonl", "").split(), "--eval-config", str(config)]
 
 
 def until_an_eval_runs_after_training(run: SlimeRun) -> None:

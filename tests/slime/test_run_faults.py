@@ -10,9 +10,17 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes.slime_run import FULLY_ASYNC, LIMIT_S, LIVE, SlimeRun, check_training_was_whole
+from fakes.slime_run import (
+    FULLY_ASYNC,
+    LIMIT_S,
+    LIVE,
+    SlimeRun,
+    check_every_update_has_an_end,
+    check_training_was_whole,
+)
 
 from live_eval.store import VersionStore
+from slime_patch.member import PROBE_TIMEOUT_S
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 120)
 FAULTS = {
@@ -23,8 +31,10 @@ FAULTS = {
     14: "bucket.slow",
     32: "bucket.freeze",
 }
+MEMBER_FAULTS = {2: "begin.raise", 4: "begin.nonsense", 6: "bucket.refuse", 8: "begin.slow"}
 DEADLINE_S = 2.0
 NUM_ROLLOUT = 54  # so that what a late receiver costs is over before the last version
+NUM_ROLLOUT_MEMBER = 30
 
 
 @pytest.fixture
@@ -56,6 +66,29 @@ def test_a_receiver_with_every_fault_costs_versions_and_no_step(run: SlimeRun) -
     assert sealed | set(reasons) == set(range(1, NUM_ROLLOUT + 2))
     (last,) = [each for each in run.results().values() if each.policy_version == NUM_ROLLOUT + 1]
     assert last.status == "succeeded"
+
+
+def test_a_member_of_slimes_group_that_is_wrong_outside_a_broadcast_costs_versions_and_no_step(
+    run: SlimeRun,
+) -> None:
+    words = (*LIVE, "--eval-transport", "nccl", "--rollout-function-path", FULLY_ASYNC)
+    words += ("--eval-keep-versions", str(NUM_ROLLOUT_MEMBER + 1))
+    faults = json.dumps({str(version): fault for version, fault in MEMBER_FAULTS.items()})
+    run.start("train_async.py", *words, num_rollout=NUM_ROLLOUT_MEMBER, SLIME_CPU_FAULTS=faults)
+    assert run.wait() == 0
+    check_training_was_whole(run, num_rollout=NUM_ROLLOUT_MEMBER)
+    assert max(durations(run)) < 2 * PROBE_TIMEOUT_S + 3.0
+    sealed = check_every_update_has_an_end(run, num_updates=NUM_ROLLOUT_MEMBER + 1)
+    assert not sealed & set(MEMBER_FAULTS)
+    assert {1, 3, 5, 7, NUM_ROLLOUT_MEMBER + 1} <= sealed  # it is taken in again after each
+
+
+def test_a_member_that_dies_in_a_broadcast_ends_the_training_as_an_engine_would(run: SlimeRun) -> None:
+    run.start("train_async.py", *LIVE, "--eval-transport", "nccl", SLIME_CPU_FAULTS='{"3": "bucket.die"}')
+    assert run.wait() != 0
+    assert max(call["rollout_id"] for call in run.calls("train")) <= 2
+    assert len(run.calls("update_weights.end")) == 2
+    assert run.left() == []
 
 
 def test_a_receiver_that_does_not_start_is_an_error_before_any_training(run: SlimeRun) -> None:

@@ -1,59 +1,24 @@
 """By which way weights come, and what the eval engines then hold: slime's real scripts on a CPU.
 
-The driver's trainer overwrites its parameters in place the moment update_weights returns, and writes down
-its own log-probs of the fingerprint's tokens before each update.
+The driver's trainer overwrites its parameters in place the moment update_weights returns.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sqlite3
 from pathlib import Path
 
 import pytest
+from fakes.slime_log_probs import check_log_probs
 from fakes.slime_run import LIMIT_S, LIVE, SlimeRun, check_training_was_whole
 
-from live_eval.engines.fingerprint import Vector, distance
-
 pytestmark = pytest.mark.timeout(LIMIT_S + 120)
-
-NOISE = 0.1
-"""Nats: the trainer computes in float32, the engine in bfloat16."""
-ANOTHER = 0.3
-"""Nats, at least, from one version to the next at the driver's learning rate."""
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> SlimeRun:
     return SlimeRun(tmp_path)
-
-
-def engine_log_probs(run: SlimeRun) -> dict[str, Vector]:
-    """Version digest -> what the eval engine answered on that version, from the ledger."""
-    with sqlite3.connect(f"file:{run.run_dir.ledger}?mode=ro", uri=True) as ledger:
-        rows = ledger.execute("SELECT key, value FROM kv WHERE key LIKE 'fingerprint/%'").fetchall()
-    return {key.split("/")[1]: tuple(json.loads(value)) for key, value in rows}
-
-
-def check_log_probs(run: SlimeRun) -> int:
-    """The engine agrees with the trainer on the labelled version, and on no neighbour; versions checked."""
-    trainer = {
-        call["next_version"]: tuple(call["log_probs"])
-        for call in run.calls("update_weights.begin")
-        if call["who"] == "trainer[0]"
-    }
-    engine = engine_log_probs(run)
-    scored = [each for each in run.results().values() if each.status == "succeeded"]
-    for result in scored:
-        version = result.policy_version
-        assert version is not None
-        found = engine[result.weight_digest]
-        assert distance(found, trainer[version]) < NOISE, version
-        for neighbour in {version - 1, version + 1} & trainer.keys():
-            assert distance(found, trainer[neighbour]) > ANOTHER, (version, neighbour)
-    return len(scored)
 
 
 @pytest.mark.parametrize("transport", ["ray", "nccl", "disk"])

@@ -17,6 +17,7 @@ if os.environ.get("SLIME_CPU") == "1":
         "slime.ray.utils": ("slime_cpu.probe", "wrap_lock"),
         "ray._private.services": ("slime_cpu.loopback", "install"),
         "live_eval.subscriber.ray_receiver": ("slime_cpu.faults", "install"),
+        "live_eval.subscriber.ray_facade": ("slime_cpu.faults", "install_member"),
     }
     # module name -> stand-in module that is loaded instead
     REDIRECT = {"slime.backends.megatron_utils.actor": "slime_cpu.actor"}
