@@ -15,7 +15,7 @@ DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(S
 	$(if $(INTERVAL),--eval-interval $(INTERVAL)) $(if $(SAMPLES),--n-samples-per-eval-prompt $(SAMPLES)) \
 	$(if $(CHECKPOINTS),--eval-checkpoint $(CHECKPOINTS)) $(if $(ENGINES),--engines $(ENGINES)) $(ARGS)
 
-.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench bench-faults bench-kills clean distclean
+.PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench bench-faults bench-soak bench-kills clean distclean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench: setup ## what a sync costs the trainer, 7 minutes; the figures as JSON wi
 
 bench-faults: setup ## break 2,000 syncs in every known way and check what is sealed (TRANSPORT=disk|nccl|ray SEED SYNCS)
 	$(PYTHON_BIN) -m benchmarks.faults --transport $(or $(TRANSPORT),disk) --syncs $(or $(SYNCS),2000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+bench-soak: setup ## an hour of steady syncs and evals: what grows? (MINUTES=60 OUT=FILE CHART=PNG)
+	$(PYTHON_BIN) -m benchmarks.soak --minutes $(or $(MINUTES),60) $(if $(OUT),--out $(OUT)) $(if $(CHART),--chart $(CHART)) $(ARGS)
 
 bench-kills: setup ## kill -9 of the service at every write of whole jobs, each checked at its end (KILLS=200, 15 minutes)
 	LIVE_EVAL_KILLS=$(or $(KILLS),200) $(PYTHON_BIN) -m pytest -s tests/integration/test_job_kill_points.py $(ARGS)
