@@ -38,7 +38,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--small", type=int, default=100_000, help="tensors of the sync of small ones, or 0")
     parser.add_argument(
-        "--rounds", type=int, default=MIN_ROUNDS, help=f"measurements of each kind, >= {MIN_ROUNDS}"
+        "--rounds",
+        type=int,
+        default=MIN_ROUNDS,
+        help=f"measurements of each kind, >= {MIN_ROUNDS}; twice as many of small sizes",
     )
     parser.add_argument(
         "--disk", type=Path, default=Path(tempfile.gettempdir()), help="a directory on a local disk"

@@ -1,14 +1,16 @@
-"""A process beside the training thread, as low in priority as the receiver, that does one known thing.
+"""A process beside the training thread, as low in priority as the sender, that does one known thing.
 
-It shows what a machine takes from a training step for having a neighbour at all, and for the memory
-traffic that no hand-over to another process can do without. Knows nothing of live-eval's own parts but
-the digest and the step back. Ends with the process that started it.
+It shows what a machine takes from a training step for having a neighbour at all, for the memory traffic
+that no hand-over to another process can do without, and for keeping what was handed over in a new file.
+Knows nothing of live-eval's own parts but the digest and the step back. Ends with the process that
+started it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -19,8 +21,9 @@ from live_eval.digests import tensor_digest
 from live_eval.processes import stand_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
+    from pathlib import Path
 
 BLOCK_BYTES = 128 << 20
 """Far more than the caches hold, so that going over it again and again is traffic."""
@@ -59,6 +62,11 @@ class Neighbour:
         """A copy, then a neighbour that copies the bytes twice and hashes them twice."""
         return self._update(_move, self._num_bytes)
 
+    def keeping(self, directory: Path) -> Update:
+        """As `moving`, but the second copy goes into a new file in place of the one before."""
+        directory.mkdir()
+        return self._update(_keep, self._num_bytes, directory)
+
     def close(self) -> None:
         """End it."""
         self._link.close()
@@ -66,10 +74,10 @@ class Neighbour:
         if self._process.is_alive():
             self._process.kill()
 
-    def _update(self, work: Callable[..., None], amount: float) -> Update:
+    def _update(self, work: Callable[..., None], *arguments: object) -> Update:
         def run() -> None:
             self._copy()
-            self._link.send((work, amount))
+            self._link.send((work, arguments))
 
         return Update(run=run, finish=self._link.recv)
 
@@ -82,8 +90,8 @@ def _serve(link: Connection, num_bytes: int) -> None:
     try:
         while True:
             link.send(None)
-            work, amount = link.recv()
-            work(blocks, amount)
+            work, arguments = link.recv()
+            work(blocks, *arguments)
     except (EOFError, OSError):
         return  # the one that started it has ended, or wants it no more
 
@@ -96,12 +104,28 @@ def _compute(blocks: list[np.ndarray], seconds: float) -> None:
             np.sin(numbers, out=numbers)
 
 
-def _move(blocks: list[np.ndarray], num_bytes: float) -> None:
-    left = NUM_COPIES * int(num_bytes)
+def _move(blocks: list[np.ndarray], num_bytes: int) -> None:
     source, target = blocks
-    while left > 0:
-        size = min(left, source.nbytes)
+    for size in _sizes(NUM_COPIES * num_bytes, source.nbytes):
         ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
         tensor_digest(target[:size])
         source, target = target, source
-        left -= size
+
+
+def _keep(blocks: list[np.ndarray], num_bytes: int, directory: Path) -> None:
+    source, target = blocks
+    new = directory / "new"
+    with new.open("wb", buffering=0) as file:
+        for size in _sizes(num_bytes, source.nbytes):
+            tensor_digest(source[:size])
+            ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
+            file.write(target[:size].data)
+            tensor_digest(target[:size])
+        os.fdatasync(file.fileno())
+    new.replace(directory / "kept")
+
+
+def _sizes(num_bytes: int, most: int) -> Iterator[int]:
+    while num_bytes > 0:
+        yield min(num_bytes, most)
+        num_bytes -= most

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, Measured, Shown
-from benchmarks.suite import COMPUTES, EXPORT, MOVES, OURS
+from benchmarks.suite import COMPUTES, EXPORT, KEEPS, MOVES, OURS
 
 if TYPE_CHECKING:
     from benchmarks.suite import Measurements
@@ -18,6 +18,13 @@ PEERS = {
     EXPORT: "safetensors save_file, 1 thread",
     "async_save": "torch.distributed.checkpoint.async_save",
     "ray.put": "ray.put of the bytes, 6 threads",
+}
+
+
+NEIGHBOURS = {
+    COMPUTES: "computes as long as a sync goes on",
+    MOVES: "copies twice and hashes twice",
+    KEEPS: "copies and hashes into a new file",
 }
 
 
@@ -51,21 +58,23 @@ def _step_costs(found: Measurements, threads: str, memcpy: _Peer) -> Iterator[Sh
     """What updates take from a training step: a sync, and a copy beside which a neighbour works."""
     cost = found.step_cost(OURS)
     yield _shown(found, f"sync step cost, {threads}", cost, memcpy, COPY_GOAL)
-    computes = f"step cost of memcpy, then a neighbour that computes {found.background_s:.2g} s"
-    yield _shown(found, computes, found.step_cost(COMPUTES), memcpy)
-    moves = "step cost of memcpy, then a neighbour that copies twice and hashes twice"
-    moved = _peer(found, moves, found.step_cost(MOVES))
-    yield _shown(found, moves, moved.times, memcpy)
-    yield _shown(found, "sync step cost over that of a neighbour that copies and hashes", cost, moved)
+    neighbours = {name: does for name, does in NEIGHBOURS.items() if name in found.costs}
+    everyone = {OURS: "a sync"} | {name: f"a neighbour that {does}" for name, does in neighbours.items()}
+    for name, does in neighbours.items():
+        what = f"step cost of memcpy, then a neighbour that {does}"
+        yield _shown(found, what, found.step_cost(name), memcpy)
+    for name, does in neighbours.items():
+        if name != COMPUTES:
+            theirs = _peer(found, f"memcpy, then a neighbour that {does}", found.step_cost(name))
+            yield _shown(found, f"sync step cost over that of a neighbour that {does}", cost, theirs)
     theirs = _peer(found, f"step cost of {PEERS[EXPORT]}", found.step_cost(EXPORT))
     yield _shown(found, "sync step cost over export", cost, theirs)
     if found.num_threads > 1:
         return
     used = _peer(found, "memcpy, processor time of 1 thread", found.memcpy_thread)
-    what = "processor time of the training thread"
-    yield _shown(found, f"sync step cost, {what}", found.thread_cost(OURS), used)
-    yield _shown(found, f"a neighbour that computes, {what}", found.thread_cost(COMPUTES), used)
-    yield _shown(found, f"a neighbour that copies and hashes, {what}", found.thread_cost(MOVES), used)
+    for name, does in everyone.items():
+        yield _shown(found, f"{does}: processor time of the training thread", found.thread_cost(name), used)
+        yield _shown(found, f"{does}: the training thread waits for a core", found.waited(name), memcpy)
 
 
 def _peer(found: Measurements, text: str, times: Measured) -> _Peer:

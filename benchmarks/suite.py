@@ -30,7 +30,7 @@ NUM_WARM_UPS = 3
 """Of everything: after as many, no call asks the system for memory that it did not have before."""
 STEP_OVER_BACKGROUND = 1.4
 """A step is so much longer than what a sync does in the background, which is slower beside a step."""
-OURS, EXPORT, COMPUTES, MOVES = "live-eval", "export", "computes", "moves"
+OURS, EXPORT, COMPUTES, MOVES, KEEPS = "live-eval", "export", "computes", "moves", "keeps"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,11 +65,16 @@ class Measurements:
         """By how much more processor time the training thread took in a step with the update."""
         return Measured(seconds=[cost.thread_s for cost in self.costs[name]])
 
+    def waited(self, name: str) -> Measured:
+        """For how much longer the training thread waited for a core in a step with the update."""
+        return Measured(seconds=[cost.waited_s for cost in self.costs[name]])
+
 
 def measure(settings: Settings, gigabytes: float, place: Path, *, with_peers: bool = True) -> Measurements:
     """Measure weights of this size, with everything that is written below `place`.
 
-    Without `with_peers` those are left out that keep copies of their own.
+    Without `with_peers` those are left out that keep copies of their own. Neighbours that write nothing are
+    measured at the first place alone.
     """
     weights = Weights.make(int(gigabytes * 1e9))
     memcpy = peers.Memcpy(weights, settings.num_threads)
@@ -77,17 +82,25 @@ def measure(settings: Settings, gigabytes: float, place: Path, *, with_peers: bo
         root = stack.enter_context(directory(place))
         site = stack.enter_context(closing(Site(root, weights, name=root.name)))
         neighbour = stack.enter_context(closing(Neighbour(memcpy.run, weights.num_bytes)))
-        updates = {OURS: site.update, EXPORT: peers.export(weights, root), MOVES: neighbour.moving()}
+        updates = {
+            OURS: site.update,
+            EXPORT: peers.export(weights, root),
+            KEEPS: neighbour.keeping(root / "kept"),
+        }
+        if place == settings.places[0]:
+            updates[MOVES] = neighbour.moving()
         aside = _aside(weights, root) if with_peers else {}
         _warm_up(weights, updates | aside)
         background_s = max(times.commit_s for times in site.times[1:])
-        updates[COMPUTES] = neighbour.computing(background_s)
+        if MOVES in updates:
+            updates[COMPUTES] = neighbour.computing(background_s)
         site.times.clear()
         step = TrainingStep()
         seconds = min(max(settings.min_step_s, STEP_OVER_BACKGROUND * background_s), settings.max_step_s)
         step_s = step.fit(seconds)
         pauses = _Pauses(weights, memcpy)
-        costs, blocked = measure_updates(step, updates, settings.num_rounds, aside=aside, between=pauses.run)
+        num_rounds = settings.rounds_of(gigabytes)
+        costs, blocked = measure_updates(step, updates, num_rounds, aside=aside, between=pauses.run)
         return Measurements(
             size=f"{weights.num_bytes / 1e9:.2g} GB",
             place=describe_place(place),

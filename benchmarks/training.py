@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ import torch
 if TYPE_CHECKING:
     from benchmarks.update import Update
 
+SCHEDULED = Path("/proc/thread-self/schedstat")
 WIDTH = 384
 NUM_ROWS = 256
 NOT_OVER = 0.05
@@ -35,7 +37,9 @@ class UpdateCost:
     step_s: float
     """Seconds of a step with the update less those of the steps without, next to it."""
     thread_s: float
-    """As `step_s`, but processor time of the training thread, which other programs hardly touch."""
+    """As `step_s`, but processor time of the training thread."""
+    waited_s: float
+    """As `step_s`, but time in which the training thread was ready and had no core."""
     covered: bool
     """Whether its background work ended before the step did, so that `step_s` has all of its cost."""
 
@@ -111,6 +115,7 @@ def measure_updates(
                     blocked_s=stalled.wall,
                     step_s=stalled.wall + stepped.wall - (before.wall + after.wall) / 2,
                     thread_s=stalled.thread + stepped.thread - (before.thread + after.thread) / 2,
+                    waited_s=stalled.waited + stepped.waited - (before.waited + after.waited) / 2,
                     covered=covered,
                 )
             )
@@ -119,13 +124,20 @@ def measure_updates(
 
 
 class _Times(NamedTuple):
-    """Seconds of the clock, and of the calling thread's processor time."""
+    """Seconds: of the clock, of the calling thread's processor time, of its waits for a core."""
 
     wall: float
     thread: float
+    waited: float
 
     @classmethod
     def of(cls, call: Callable[[], object]) -> _Times:
-        began, used = time.perf_counter(), time.thread_time()
+        began = _now()
         call()
-        return cls(time.perf_counter() - began, time.thread_time() - used)
+        return cls(*(now - then for now, then in zip(_now(), began, strict=True)))
+
+
+def _now() -> tuple[float, float, float]:
+    # Run time and waits in nanoseconds; zeros where the kernel does not count.
+    _, waited, _ = SCHEDULED.read_text(encoding="ascii").split()
+    return time.perf_counter(), time.thread_time(), int(waited) / 1e9

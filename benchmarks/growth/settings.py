@@ -10,11 +10,11 @@ class GrowthSettings:
     """Amounts of each quantity, rising, and how often."""
 
     gigabytes: tuple[float, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0)
-    tensors: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
+    tensors: tuple[int, ...] = (300, 1_000, 10_000, 100_000)
     bytes_of_tensors: int = 102_400_000
     versions: tuple[int, ...] = (3, 6, 12, 25, 50, 100)
     bytes_of_version: int = 4_000_000
-    datasets: tuple[int, ...] = (1, 4, 16, 64, 256)
+    datasets: tuple[int, ...] = (1, 4, 16, 64)
     num_rounds: int = 5
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.growth.settings import GrowthSettings
 
-NUM_WARM_UPS = 2
+NUM_WARM_UPS = 1
 WINDOW = 2
 """Versions before and after the one at which a store has as many as a point says."""
 

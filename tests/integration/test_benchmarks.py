@@ -24,8 +24,8 @@ from live_eval.processes import STEPS_BACK
 from live_eval.results.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
-NUM_RATIOS = 14
-"""Of one size at one place."""
+NUM_RATIOS = 21 + 14
+"""Of one size at two places; neighbours that write nothing are measured at one."""
 
 
 @pytest.mark.ray
@@ -46,8 +46,8 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
         assert math.isfinite(figure["value"])
         assert figure["peer"]
     names = [figure["figure"] for figure in figures]
-    assert len(names) == len(set(names)) == 2 * NUM_RATIOS + 2
-    assert [figure["unit"] for figure in figures] == ["ratio"] * 2 * NUM_RATIOS + ["us a tensor"] * 2
+    assert len(names) == len(set(names)) == NUM_RATIOS + 2
+    assert [figure["unit"] for figure in figures] == ["ratio"] * NUM_RATIOS + ["us a tensor"] * 2
     assert all(figure["value"] > 0 for figure in figures if figure["unit"] == "us a tensor")
     goals = [(figure["figure"].split(",")[0], figure["goal"]) for figure in figures if figure["goal"]]
     assert sorted(goals) == sorted(
@@ -64,14 +64,15 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
     ]
 
 
-def test_a_neighbour_does_its_work_beside_the_trainer_and_ends_with_it() -> None:
+def test_a_neighbour_does_its_work_beside_the_trainer_and_ends_with_it(tmp_path: Path) -> None:
     copies: list[int] = []
     with closing(Neighbour(lambda: copies.append(1), 1 << 20)) as neighbour:
-        for update in (neighbour.computing(0.05), neighbour.moving()):
+        for update in (neighbour.computing(0.05), neighbour.moving(), neighbour.keeping(tmp_path / "kept")):
             update.run()
             assert len(copies) == 1, "the copy is over when the trainer goes on"
             update.finish()
             copies.clear()
+        assert [file.stat().st_size for file in (tmp_path / "kept").iterdir()] == [1 << 20]
         process = psutil.Process(neighbour.pid)
         assert process.nice() == psutil.Process().nice() + STEPS_BACK
     assert not process.is_running()
