@@ -52,6 +52,7 @@ def figures(found: Measurements) -> Iterator[Shown]:
         if name in found.aside or name in found.costs:
             theirs = _peer(found, f"{peer}, until it returns", found.blocked(name))
             yield _shown(found, f"sync held_s over {name}", held, theirs)
+    yield _shown(found, "safetensors save_file until it returns, 1 thread", found.blocked(EXPORT), memcpy)
 
 
 def _step_costs(found: Measurements, threads: str, memcpy: _Peer) -> Iterator[Shown]:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
+from operator import eq
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -20,11 +22,13 @@ from benchmarks.growth.curves import shown
 from benchmarks.growth.queueing import by_datasets
 from benchmarks.growth.settings import QUICK
 from benchmarks.neighbour import Neighbour
+from benchmarks.places import MEMORY_FOR_PROGRAMS, NoRoom, require_room
+from benchmarks.weights import Weights
 from live_eval.processes import STEPS_BACK
 from live_eval.results.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
-NUM_RATIOS = 21 + 14
+NUM_RATIOS = 22 + 15
 """Of one size at two places; neighbours that write nothing are measured at one."""
 
 
@@ -93,6 +97,28 @@ def test_jobs_of_every_sealed_version_are_on_record_and_its_growth_is_drawn(tmp_
         assert statuses == {"waiting": 2 * number, "superseded": (QUICK.num_rounds + 1) * number}
     draw(tmp_path / "growth.png", [panel])
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_many_small_tensors_have_names_and_memory_of_their_own_and_change_each_time() -> None:
+    weights = Weights.many(1_500, 1_500 * 1_024)
+    assert len({name for name, _ in weights.tensors}) == 1_500
+    assert len({tensor.data_ptr() for _, tensor in weights.tensors}) == 1_500
+    assert weights.num_bytes == 1_500 * 1_024
+    before = [array.tobytes() for array in weights.arrays()]
+    weights.change(7)
+    assert not any(map(eq, before, (array.tobytes() for array in weights.arrays())))
+
+
+def test_peers_that_keep_copies_are_left_out_where_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = MEMORY_FOR_PROGRAMS + 7 * 1_000
+    monkeypatch.setattr("benchmarks.places.file_system", lambda _: "ext4")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
+    assert require_room(tmp_path, 500)
+    assert not require_room(tmp_path, 1_000)
+    with pytest.raises(NoRoom, match="are needed"):
+        require_room(tmp_path, 2_000)
 
 
 def test_figures_of_an_eval_engine_are_over_its_own_load_and_rate() -> None:
