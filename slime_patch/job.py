@@ -22,7 +22,7 @@ from slime_patch.drain import drain
 from slime_patch.failure import SERVICE_GONE, FailurePolicy, wandb_alert
 from slime_patch.node_watch import NodeWatch
 from slime_patch.parts import EvalParts
-from slime_patch.placement import check_importable, live_nodes
+from slime_patch.placement import check_importable, live_nodes, nodes_if_connected
 from slime_patch.result_feed import ResultFeed, ask_actor
 from slime_patch.reward import simple_arguments
 from slime_patch.rollouts import Schedule, SyncCounter
@@ -82,7 +82,7 @@ class LiveEvalJob:
             if tap_plan is not None:
                 setattr(args, TAP_ATTRIBUTE, tap_plan.as_dict())
             self._start_feed(ready)
-            self._watch = NodeWatch(self.parts, live_nodes, say=_say)
+            self._watch = NodeWatch(self.parts, nodes_if_connected, say=_say)
             self._watch.start()
         except BaseException:
             self.abandon()

@@ -36,12 +36,12 @@ class Parts(Protocol):
 
 
 class NodeWatch:
-    """Looks until it is stopped. `live_nodes()`: ids of the cluster's nodes."""
+    """Looks until it is stopped. `live_nodes()`: ids of the cluster's nodes; None: left it."""
 
     def __init__(
         self,
         parts: Parts,
-        live_nodes: Callable[[], list[str]],
+        live_nodes: Callable[[], list[str] | None],
         *,
         say: Callable[[str], None],
         look_s: float = LOOK_S,
@@ -72,9 +72,12 @@ class NodeWatch:
 
     def look(self) -> None:
         """One look; what follows from it is done."""
-        parts = self._parts
+        parts, nodes = self._parts, self._live_nodes()
+        if nodes is None:
+            self._stop.set()  # asked anything more, Ray would start a cluster of its own
+            return
         if not self._is_lost:
-            if parts.node_id in self._live_nodes():
+            if parts.node_id in nodes:
                 return
             self._is_lost = True
             self._say(

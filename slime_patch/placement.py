@@ -186,6 +186,13 @@ def live_nodes() -> list[str]:
     return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
 
+def nodes_if_connected() -> list[str] | None:
+    """The same; None if this process is connected to no cluster (any more)."""
+    import ray
+
+    return live_nodes() if ray.is_initialized() else None
+
+
 def _training_nodes() -> list[str]:
     """Ids of the nodes on which trainers may run: those with GPUs."""
     import ray

@@ -99,3 +99,16 @@ def test_an_error_that_nobody_foresaw_ends_neither_the_watch_nor_the_training() 
         time.sleep(0.01)
     watch.stop()
     assert cluster.events == ["lost old"]
+
+
+def test_a_driver_that_has_left_the_cluster_is_watched_no_more() -> None:
+    cluster = Cluster()
+    asked: list[int] = []
+
+    def live_nodes() -> None:
+        asked.append(1)
+
+    watch = NodeWatch(cluster, live_nodes, say=cluster.said.append, look_s=0.01)
+    watch.start()
+    time.sleep(0.2)
+    assert (len(asked), cluster.events, cluster.said) == (1, [], [])
