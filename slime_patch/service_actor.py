@@ -176,13 +176,18 @@ def _staging_bytes(base: BaseCheckpoint) -> int:
 
 
 def _place_store(run_dir: RunDir, store_dir: Path | None) -> None:
-    """A store elsewhere is a link in the run directory, so that nothing else need know of it."""
+    """A store elsewhere is a link in the run directory, so that nothing else need know of it.
+
+    On another node's own disk it is made anew where the link leads.
+    """
     if store_dir is None or run_dir.store.exists():
         return
-    target = store_dir / run_dir.root.name
+    is_linked = run_dir.store.is_symlink()
+    target = run_dir.store.readlink() if is_linked else store_dir / run_dir.root.name
     try:
         target.mkdir(parents=True, exist_ok=True)
-        run_dir.store.symlink_to(target)
+        if not is_linked:
+            run_dir.store.symlink_to(target)
     except OSError as error:
         raise ConfigError(
             f"--eval-store-dir {store_dir}: cannot create {target}: {error.strerror}"
