@@ -178,7 +178,8 @@ def start_ray_receiver(
 ) -> ActorProxy[RayReceiver]:
     """Start the receiver in the Ray that this process is connected to, or find the one of that name.
 
-    Ray restarts it without limit; `node_id` ties it to the node of the store and the engines.
+    Ray restarts it without limit; `node_id` ties it to the node of the store and the engines. When that node
+    goes it is dead for good: start another of the same name, and publishers whose link can `find` it go on.
     `detached` lets it outlive the process that started it; `env` is added to its environment.
     TransportError if it does not start within `start_timeout_s` seconds, with the reason.
     """
