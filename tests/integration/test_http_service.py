@@ -19,6 +19,11 @@ pytestmark = pytest.mark.engine
 NUM_ROWS = 16
 MANY = 40
 """Answers a prompt of the dataset that takes seconds."""
+CHAT_TEMPLATE = (
+    "{% for each in messages %}<{{ each.role }}>"
+    "{{ each.content | upper if shout else each.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 CANCEL_S = 2.0
 """A second on a quiet machine."""
 
@@ -144,19 +149,42 @@ def test_ctrl_c_ends_it_and_leaves_no_socket_and_no_address(service: Serving) ->
     assert "Traceback" not in service.log
 
 
-def test_eval_scores_checkpoints_and_does_only_what_is_left_when_run_again(
+def test_eval_scores_checkpoints_on_texts_and_chats_and_does_only_what_is_left_when_run_again(
     job_engine_url: str, checkpoints: Path, eval_config: Path, tmp_path: Path
 ) -> None:
-    command = ("eval", "--checkpoint", checkpoints / "step_1", checkpoints / "step_2", "--json")
-    data = json.loads(eval_config.read_text())["eval"]["datasets"][0]["path"]
-    options = ("--eval-prompt-data", "short", data, "--label-key", "label", "--eval-max-response-len", "8")
-    engine = ("--engine-address", job_engine_url, "--device", "cpu", "--out", tmp_path / "out")
-    report = json.loads(live_eval(*command, *options, *engine).stdout)
-    assert [(job["job_id"], job["status"]) for job in report["jobs"]] == [
-        ("c1/short", "succeeded"),
-        ("c2/short", "succeeded"),
+    for step in (1, 2):
+        (checkpoints / f"step_{step}" / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    chats = [
+        {
+            "id": f"r{n}",
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": str(n)}],
+        }
+        for n in range(4)
     ]
-    again = json.loads(live_eval(*command, *options, *engine).stdout)
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps(row | {"label": "x"}) + "\n" for row in chats))
+    config = json.loads(eval_config.read_text())
+    short = config["eval"]["datasets"][0]
+    chat = {"name": "chat", "path": str(tmp_path / "chat.jsonl"), "input_key": "messages"}
+    chat |= {"apply_chat_template": True, "apply_chat_template_kwargs": {"shout": True}}
+    config["eval"]["datasets"] = [short, chat]
+    (tmp_path / "eval.yaml").write_text(json.dumps(config))
+    command = ("eval", "--checkpoint", checkpoints / "step_1", checkpoints / "step_2", "--json")
+    options = ("--eval-config", tmp_path / "eval.yaml", "--engine-address", job_engine_url, "--device", "cpu")
+    options = (*options, "--out", tmp_path / "out")
+    report = json.loads(live_eval(*command, *options).stdout)
+    assert [(job["job_id"], job["status"]) for job in report["jobs"]] == [
+        (f"c{number}/{name}", "succeeded") for number in (1, 2) for name in ("short", "chat")
+    ]
+    answers = {
+        step: list(map(json.loads, (tmp_path / f"out/samples/{step}/chat.jsonl").read_text().splitlines()))
+        for step in ("c1", "c2")
+    }
+    for number, sample in enumerate(sorted(answers["c1"], key=lambda sample: sample["row_id"])):
+        assert sample["prompt"] == f"<system>BE BRIEF.<user>{number}<assistant>"
+        assert (sample["status"], sample["engine_label"]) == ("scored", "ckpt-c1")
+    texts = [{sample["row_id"]: sample["response"] for sample in each} for each in answers.values()]
+    assert texts[0] != texts[1]
+    again = json.loads(live_eval(*command, *options).stdout)
     assert again["jobs"] == report["jobs"]
 
 
