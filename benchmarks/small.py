@@ -10,7 +10,6 @@ from benchmarks import peers
 from benchmarks.figures import Figure, Measured, Shown
 from benchmarks.places import describe_place, directory
 from benchmarks.site import Site
-from benchmarks.suite import NUM_WARM_UPS
 from benchmarks.training import seconds_of
 from benchmarks.weights import Weights
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.update import Update
 
 BYTES_A_TENSOR = 1024
+NUM_WARM_UPS = 1
 
 
 def measure_small(settings: Settings, place: Path) -> list[Shown]:
