@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,9 +93,9 @@ async def measure(root: Path, base: Path, urls: Sequence[str], options: argparse
                     routers[policy] = await stack.enter_async_context(router)
             direct: list[float] = []
             for _ in range(options.rounds + 1):
-                direct.append(await _timed(lease.generate(requests())))
+                direct.append(await _timed(f"{count} direct", lease.generate(requests())))
                 for policy, client in routers.items():
-                    took = await _timed(_through(client, NUM_BEHIND_ROUTER * CALLS_AN_ENGINE))
+                    took = await _timed(policy, _through(client, NUM_BEHIND_ROUTER * CALLS_AN_ENGINE))
                     routed.setdefault(policy, []).append(took)
             engines[count] = Measured(seconds=direct[1:])
     return Found(
@@ -124,10 +124,12 @@ def num_tokens() -> int:
     return sum(request.sampling["max_new_tokens"] for request in requests())
 
 
-async def _timed(work: object) -> float:
+async def _timed(way: str, work: Awaitable[object]) -> float:
     began = time.perf_counter()
-    await work  # type: ignore[misc]
-    return time.perf_counter() - began
+    await work
+    took = time.perf_counter() - began
+    print(f"{way}: {num_tokens() / took:.0f} tokens/s", file=sys.stderr, flush=True)
+    return took
 
 
 async def _through(client: SGLangClient, num_calls: int) -> None:
