@@ -4,7 +4,7 @@ The catalogue is the truth; the receiver's StoreChanged only says when to look. 
 schedules. A sync whose receiver died and does not come back is reported as abandoned, so that
 nobody waits for it; what becomes of it later is reported all the same. Invariant: over the life
 of a feed each policy version is reported as sealed at most once and as lost at most once, and
-every discarded sync exactly once.
+every discarded sync exactly once. What one look costs does not grow with the versions that are over.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ABANDONED_S = 60.0
 """A receiver that is started again is there by then."""
+ENDS = (VersionState.DISCARDED, VersionState.COLLECTED)
+"""Of a version; no other state follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +82,33 @@ class VersionsFeed:
         self._alone_since: float | None = None
         self._abandoned: set[int] = set()
         self._states: dict[int, VersionState] = {}
+        """As they were, of versions behind `_over`."""
+        self._over = 0
+        """Nothing becomes of versions up to this number any more: they are not read again."""
         self._num_discards = 0
         self._incarnation = 0
 
     def poll(self) -> list[Change]:
         """All changes since the last call: versions by number, discards, incarnations, what is abandoned."""
         changes: list[Change] = []
-        for record in self._store.records():
+        for record in self._store.records(after=self._over):
             before = self._states.get(record.policy_version)
             if before is record.state:
                 continue
             self._states[record.policy_version] = record.state
             changes += _of(record, before)
+        self._forget_what_is_over()
         changes += self._discards()
         changes += self._incarnations()
         changes += self._left_alone()
         return changes
+
+    def _forget_what_is_over(self) -> None:
+        for number in sorted(self._states):
+            if self._states[number] not in ENDS:
+                return
+            self._over = number
+            del self._states[number]
 
     def _left_alone(self) -> list[Change]:
         receiving = {number for number, state in self._states.items() if state is VersionState.RECEIVING}
@@ -111,9 +124,8 @@ class VersionsFeed:
         return [SyncAbandoned(number) for number in found]
 
     def _discards(self) -> list[Change]:
-        records = self._store.discarded()
-        new = records[self._num_discards :]
-        begin, self._num_discards = self._num_discards, len(records)
+        new = self._store.discarded(skip=self._num_discards)
+        begin, self._num_discards = self._num_discards, self._num_discards + len(new)
         return [SyncDiscarded(record, _key(record, begin + i)) for i, record in enumerate(new)]
 
     def _incarnations(self) -> list[Change]:

@@ -291,13 +291,15 @@ class Catalogue:
             raise NoSuchVersion(f"policy version {policy_version} was never given out")
         return _record(rows[0])
 
-    def versions(self, *states: VersionState) -> list[VersionRecord]:
-        """Rows in these states (all if none is named), by rising policy version."""
+    def versions(self, *states: VersionState, after: int = 0) -> list[VersionRecord]:
+        """Rows in these states (all if none is named) behind a number, by rising policy version."""
         wanted = states or tuple(VersionState)
         marks = ", ".join("?" * len(wanted))
         rows = self.database.read(
-            f"SELECT {_RECORD_COLUMNS} FROM versions WHERE state IN ({marks}) ORDER BY policy_version",
+            f"SELECT {_RECORD_COLUMNS} FROM versions WHERE state IN ({marks}) AND policy_version > ? "
+            "ORDER BY policy_version",
             *wanted,
+            after,
         )
         return [_record(row) for row in rows]
 
@@ -309,9 +311,10 @@ class Catalogue:
             if record.reason == CollectReason.STORE_FULL
         ]
 
-    def discarded(self) -> list[DiscardRecord]:
-        """All syncs that never became a version, in the order in which they ended."""
-        rows = self.database.read(f"SELECT {_DISCARD_COLUMNS} FROM discards ORDER BY id")
+    def discarded(self, *, skip: int = 0) -> list[DiscardRecord]:
+        """Syncs that never became a version, in the order in which they ended, without the first `skip`."""
+        statement = f"SELECT {_DISCARD_COLUMNS} FROM discards ORDER BY id LIMIT -1 OFFSET ?"
+        rows = self.database.read(statement, skip)
         return [DiscardRecord(**dict(row)) for row in rows]
 
     def total_held_s(self) -> float | None:

@@ -208,17 +208,17 @@ class VersionStore:
         """The newest sealed version."""
         return max(self.sealed(), key=lambda record: record.policy_version, default=None)
 
-    def records(self) -> list[VersionRecord]:
-        """Every policy version that was ever given out, in whatever state, by rising number."""
-        return self._catalogue.versions()
+    def records(self, *, after: int = 0) -> list[VersionRecord]:
+        """Every policy version behind this number that was ever given out, in any state, by rising number."""
+        return self._catalogue.versions(after=after)
 
     def dropped(self) -> list[VersionRecord]:
         """Versions that waited to be evaluated and were given up because the store was full."""
         return self._catalogue.dropped()
 
-    def discarded(self) -> list[DiscardRecord]:
-        """Syncs that never became a version, in the order in which they ended."""
-        return self._catalogue.discarded()
+    def discarded(self, *, skip: int = 0) -> list[DiscardRecord]:
+        """Syncs that never became a version, in the order in which they ended, without the first `skip`."""
+        return self._catalogue.discarded(skip=skip)
 
     def total_held_s(self) -> float | None:
         """Seconds for which all syncs together held the trainer; None if none has said so."""

@@ -24,9 +24,11 @@ from live_eval.store import VersionStore
 from live_eval.store.records import FRESH_OWNER, PinKind, VersionState
 
 if TYPE_CHECKING:
+    import pytest
     from fakes.job_bench import Bench
 
     from live_eval.coordinator.feed import Change
+    from live_eval.store import VersionRecord
 
 
 def short(change: Change) -> str:
@@ -177,3 +179,30 @@ def test_what_was_discarded_is_no_version(bench: Bench) -> None:
     bench.seal(2)
     bench.store.pin(2, "somebody", PinKind.EXPORT)
     assert look(VersionsFeed(bench.store)) == ["sealed 2", "discarded 1 empty as discarded/v1"]
+
+
+def test_versions_that_are_over_are_not_read_again(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(keep_newest=2)
+    asked: list[int] = []
+    records = VersionStore.records
+
+    def counted(store: VersionStore, *, after: int = 0) -> list[VersionRecord]:
+        found = records(store, after=after)
+        asked.append(len(found))
+        return found
+
+    monkeypatch.setattr(VersionStore, "records", counted)
+    feed = VersionsFeed(bench.store)
+    seen: list[str] = []
+    for version in range(1, 41):
+        bench.seal(version)
+        seen += look(feed)
+        for number in range(1, version):
+            bench.store.unpin(number, FRESH_OWNER)
+        bench.store.collect()
+    assert seen == [f"sealed {version}" for version in range(1, 41)]
+    look(feed)
+    assert asked[-1] == 3  # the two that are kept, and the one whose pin nobody has given back
+    assert look(VersionsFeed(bench.store)) == seen
