@@ -62,7 +62,7 @@ def test_a_steady_run_is_flat_and_its_figures_say_so() -> None:
     [
         ("memory of the receiver", lambda n: {"memory": dict.fromkeys(PARTS, 1) | {"receiver": n * MIB}}),
         ("open files of the service", lambda n: {"files": dict.fromkeys(PARTS, 1) | {"service": n // 10}}),
-        ("threads of the trainer", lambda n: {"threads": dict.fromkeys(PARTS, 1) | {"trainer": n // 10}}),
+        ("threads of the trainer", lambda n: {"threads": dict.fromkeys(PARTS, 1) | {"trainer": n // 5}}),
         ("version store", lambda n: {"store": n * MIB}),
     ],
 )
