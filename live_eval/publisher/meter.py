@@ -2,8 +2,8 @@
 
     live_eval/held_s       how long the last sync held the training thread, in seconds
     live_eval/max_held_s   the longest so far
-    live_eval/syncs        syncs that were begun
-    live_eval/discarded    of these, how many are known to have become no version
+    live_eval/syncs        syncs that came to their end in the trainer
+    live_eval/discarded    how many are known to have become no version, aborted ones among them
     live_eval/faults       errors of live-eval that were kept from the trainer
 
 What a sync cost travels with it too (`held_s` in its messages), so that the catalogue, and whoever reads
