@@ -41,7 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--rounds",
         type=int,
         default=MIN_ROUNDS,
-        help=f"measurements of each kind, >= {MIN_ROUNDS}; twice as many of small sizes",
+        help=f"measurements of each kind, >= {MIN_ROUNDS}; half as many again of small sizes",
     )
     parser.add_argument(
         "--disk", type=Path, default=Path(tempfile.gettempdir()), help="a directory on a local disk"

@@ -24,14 +24,14 @@ class Settings:
     num_rounds: int = MIN_ROUNDS
     """Times that each kind of step is measured; figures are medians of them."""
     small_gb: float = 0.5
-    """Below this size twice as often: steps are short, and what a sync costs is less of them."""
+    """Below this size half as often again: steps are short, and what a sync costs is less of them."""
     min_step_s: float = 0.5
     """A training step is at least as long as this, and longer than what a sync takes in the background."""
     max_step_s: float = 8.0
 
     def rounds_of(self, gigabytes: float) -> int:
         """How often weights of this size are measured."""
-        return self.num_rounds * 2 if gigabytes < self.small_gb else self.num_rounds
+        return self.num_rounds * 3 // 2 if gigabytes < self.small_gb else self.num_rounds
 
 
 def quick(settings: Settings) -> Settings:
