@@ -4,8 +4,9 @@
 
 Engines are real SGLang servers on the CPU, used through the lease that an evaluation uses. PYTHON is the
 interpreter of an environment that has `sglang-router`; without it that part is left out. The router stands
-before the same two engines with the same weights, is given the same calls, and as many of them at a time.
-Prompts and lengths of answers differ, so that it matters who gets what.
+before the same two engines with the same weights. It takes one prompt a request (a list is refused: status
+422), so it is given as many requests at a time as a lease has prompts under way, and the two engines are
+asked like that without it as well. Prompts and lengths of answers differ, so that it matters who gets what.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import platform
 import subprocess
@@ -25,18 +27,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 from rich.console import Console
 
 from benchmarks import figures as shape
 from benchmarks.evals.model import EvalModel
 from benchmarks.figures import Figure, Measured, Shown
 from benchmarks.settings import MIN_ROUNDS
-from live_eval.engines.client import SGLangClient
 from live_eval.engines.engine import EngineSpec
 from live_eval.engines.group import EngineGroup, GroupSettings
 from live_eval.engines.launch import EngineProcess, free_port, launch_settings
 from live_eval.engines.pin import PinTarget
-from live_eval.errors import EngineError
 from live_eval.evaluation.sampling import SamplingParams
 from live_eval.evaluation.source import GenRequest
 
@@ -50,6 +51,7 @@ PROMPTS_A_CALL = 16
 CALLS_AN_ENGINE = 2
 POLICIES = ("cache_aware", "round_robin")
 """The router's default, and the plainest."""
+ONE_BY_ONE = "one by one"
 SPEED_UP_GOAL = round(1 / 2.5, 3)
 """As time over time."""
 CALL_TIMEOUT_S = 300.0
@@ -62,8 +64,8 @@ class Found:
 
     engines: dict[int, Measured]
     """Direct, by number of engines."""
-    routed: dict[str, Measured] = field(default_factory=dict)
-    """Through the router before two engines, by policy."""
+    one_by_one: dict[str, Measured] = field(default_factory=dict)
+    """A request a prompt to two engines: without the router, and through it by policy."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -80,26 +82,33 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 async def measure(root: Path, base: Path, urls: Sequence[str], options: argparse.Namespace) -> Found:
-    """Every way in turn, each after a round that does not count; router and direct take turns."""
-    engines: dict[int, Measured] = {}
-    routed: dict[str, list[float]] = {}
-    for count in range(1, len(urls) + 1):
-        async with AsyncExitStack() as stack:
-            lease = await stack.enter_async_context(_leased(root / str(count), base, urls[:count]))
-            routers: dict[str, SGLangClient] = {}
-            if count == NUM_BEHIND_ROUTER and options.router:
-                for policy in POLICIES:
-                    router = _router(options.router, policy, urls[:count], root / f"{policy}.log")
-                    routers[policy] = await stack.enter_async_context(router)
-            direct: list[float] = []
-            for _ in range(options.rounds + 1):
-                direct.append(await _timed(f"{count} direct", lease.generate(requests())))
-                for policy, client in routers.items():
-                    took = await _timed(policy, _through(client, NUM_BEHIND_ROUTER * CALLS_AN_ENGINE))
-                    routed.setdefault(policy, []).append(took)
-            engines[count] = Measured(seconds=direct[1:])
+    """Every way in turn, each after a round that does not count; what is compared takes turns."""
+    times: dict[str, list[float]] = {}
+
+    async def timed(way: str, work: Awaitable[object]) -> None:
+        began = time.perf_counter()
+        await work
+        took = time.perf_counter() - began
+        print(f"{way}: {num_tokens() / took:.0f} tokens/s", file=sys.stderr, flush=True)
+        times.setdefault(way, []).append(took)
+
+    behind = urls[:NUM_BEHIND_ROUTER]
+    async with AsyncExitStack() as stack:
+        routers = {}
+        for policy in POLICIES if options.router else ():
+            router = _router(options.router, policy, behind, root / f"{policy}.log")
+            routers[policy] = await stack.enter_async_context(router)
+        for number in range(options.rounds + 1):
+            for count in range(1, len(urls) + 1):
+                async with _leased(root / f"{count}-{number}", base, urls[:count]) as lease:
+                    await timed(str(count), lease.generate(requests()))
+                    if count == len(behind) and routers:
+                        await timed(ONE_BY_ONE, _one_by_one(behind))
+                        for policy, url in routers.items():
+                            await timed(policy, _one_by_one([url]))
+    found = {way: Measured(seconds=seconds[1:]) for way, seconds in times.items()}
     return Found(
-        engines=engines, routed={policy: Measured(seconds=times[1:]) for policy, times in routed.items()}
+        engines={count: found.pop(str(count)) for count in range(1, len(urls) + 1)}, one_by_one=found
     )
 
 
@@ -124,25 +133,23 @@ def num_tokens() -> int:
     return sum(request.sampling["max_new_tokens"] for request in requests())
 
 
-async def _timed(way: str, work: Awaitable[object]) -> float:
-    began = time.perf_counter()
-    await work
-    took = time.perf_counter() - began
-    print(f"{way}: {num_tokens() / took:.0f} tokens/s", file=sys.stderr, flush=True)
-    return took
+async def _one_by_one(urls: Sequence[str]) -> None:
+    """A request a prompt, to these addresses in turn, as many at a time as a lease on two engines sends."""
+    addresses = itertools.cycle(urls)
+    free = asyncio.Semaphore(NUM_BEHIND_ROUTER * CALLS_AN_ENGINE * PROMPTS_A_CALL)
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False, limits=limits) as client:
+
+        async def send(request: GenRequest) -> None:
+            async with free:
+                answer = await client.post(f"{next(addresses)}/generate", json=_body(request))
+                answer.raise_for_status()
+
+        await asyncio.gather(*(send(request) for request in requests()))
 
 
-async def _through(client: SGLangClient, num_calls: int) -> None:
-    """The calls that a lease would make, to one address."""
-    everything = requests()
-    free = asyncio.Semaphore(num_calls)
-
-    async def send(call: Sequence[GenRequest]) -> None:
-        async with free:
-            await client.generate(call, timeout_s=CALL_TIMEOUT_S)
-
-    calls = [everything[at : at + PROMPTS_A_CALL] for at in range(0, NUM_PROMPTS, PROMPTS_A_CALL)]
-    await asyncio.gather(*(send(call) for call in calls))
+def _body(request: GenRequest) -> dict[str, object]:
+    return {"rid": request.request_id, "text": request.text, "sampling_params": request.sampling}
 
 
 @asynccontextmanager
@@ -166,17 +173,16 @@ async def _leased(work: Path, base: Path, urls: Sequence[str]) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _router(python: Path, policy: str, urls: Sequence[str], log: Path) -> AsyncIterator[SGLangClient]:
-    """A client of a router before these engines, once it has accepted all of them."""
+async def _router(python: Path, policy: str, urls: Sequence[str], log: Path) -> AsyncIterator[str]:
+    """Address of a router before these engines, once it has accepted them."""
     port = free_port()
     command = [str(python), "-m", "sglang_router.launch_router", "--worker-urls", *urls, "--policy", policy]
     command += ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)  # noqa: ASYNC220 - set-up only
     try:
-        async with SGLangClient(f"http://127.0.0.1:{port}", name="router") as client:
-            await _ready(client, process, log)
-            yield client
+        await _ready(f"http://127.0.0.1:{port}", process, log)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         try:
@@ -185,15 +191,15 @@ async def _router(python: Path, policy: str, urls: Sequence[str], log: Path) -> 
             process.kill()
 
 
-async def _ready(client: SGLangClient, process: subprocess.Popen[bytes], log: Path) -> None:
+async def _ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + ROUTER_START_S
-    while True:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the router did not start; see {log}:\n{log.read_text()[-2000:]}")
-        with contextlib.suppress(EngineError):
-            await client.generate(requests()[:1], timeout_s=10.0)
-            return
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            async with httpx.AsyncClient(timeout=10.0, trust_env=False) as client:
+                if (await client.post(f"{url}/generate", json=_body(requests()[0]))).is_success:
+                    return
         await asyncio.sleep(0.5)
+    raise RuntimeError(f"the router did not start; see {log}:\n{log.read_text()[-2000:]}")
 
 
 def figures(found: Found, size: str) -> Iterator[Shown]:
@@ -215,9 +221,9 @@ def figures(found: Found, size: str) -> Iterator[Shown]:
         if count > 1:
             goal = SPEED_UP_GOAL if count == NUM_ENGINES else None
             yield shown(f"an eval set on {count} engines", times, one, "one engine", goal)
-    for policy, times in found.routed.items():
-        peer = found.engines[NUM_BEHIND_ROUTER]
-        yield shown(f"through sglang-router, {policy}", times, peer, "direct, the same two engines", None)
+    for way, times in found.one_by_one.items():
+        what = "one prompt a request" if way == ONE_BY_ONE else f"through sglang-router, {way}"
+        yield shown(what, times, found.engines[NUM_BEHIND_ROUTER], "the lease on the same two engines", None)
 
 
 async def run(options: argparse.Namespace, root: Path) -> list[Shown]:
