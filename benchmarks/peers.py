@@ -30,10 +30,12 @@ class Memcpy:
         self._block = np.empty(weights.num_bytes, dtype=np.uint8)
         self._block.fill(1)
         parts: list[list[tuple[int, int, int]]] = [[] for _ in range(num_threads)]
+        filled = [0] * num_threads
         place = self._block.ctypes.data
         for _, tensor in sorted(weights.tensors, key=lambda named: -named[1].nbytes):
-            smallest = min(parts, key=lambda part: sum(size for _, _, size in part))
-            smallest.append((place, tensor.data_ptr(), tensor.nbytes))
+            smallest = filled.index(min(filled))
+            parts[smallest].append((place, tensor.data_ptr(), tensor.nbytes))
+            filled[smallest] += tensor.nbytes
             place += tensor.nbytes
         self._parts = parts
         self._pool = ThreadPoolExecutor(num_threads) if num_threads > 1 else None
