@@ -222,6 +222,10 @@ def end_tracking(actor: Any) -> None:
     from slime.observability.logging_utils import finish_tracking  # pyright: ignore[reportMissingImports]
 
     finish_tracking(actor.args)
+    if getattr(actor.args, "use_wandb", False):
+        import wandb
+
+        wandb.teardown()  # finish returns before W&B's own process has written everything; this waits for it
 
 
 def watch_steps(actor_model: Any, check: Callable[[], None]) -> None:
