@@ -96,10 +96,15 @@ class RunDir:
         """What each sync cost the trainer, one JSON object a line."""
         return self.root / "trainer.jsonl"
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Those that `make` creates below the directory."""
+        return (self.samples, self.logs, self.data, self.engines)
+
     def make(self) -> None:
         """Create the folders that processes write to; ConfigError if the place cannot be written."""
         try:
-            for folder in (self.root, self.samples, self.logs, self.data, self.engines):
+            for folder in (self.root, *self.folders):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(

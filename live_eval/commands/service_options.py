@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from live_eval.scheduling.config import EnginesPerEval
 
 STORE_BYTES = 1 << 30
+OWN_RUNS = "eval-"
+"""How the ids of runs without a trainer begin."""
 """A budget that nothing uses: no trainer sends versions here."""
 
 
@@ -119,17 +121,35 @@ def _part(text: str) -> EnginesPerEval:
 
 
 def run_id_of(run_dir: Path) -> str:
-    """The run that the directory belongs to, so that it goes on; a new name where there is none."""
+    """The run that the directory belongs to, so that it goes on; a new name where there is nothing yet.
+
+    ConfigError if it is somebody else's: a service without a trainer would count its policy versions as
+    over, and collect them.
+    """
     from uuid import uuid4
 
+    from live_eval.errors import ConfigError
     from live_eval.results.reader import LedgerReader
     from live_eval.rundir import RunDir
 
-    ledger = RunDir(run_dir).ledger
-    if not ledger.is_file():
-        return f"eval-{uuid4().hex[:8]}"
-    with LedgerReader.open_readonly(ledger) as reader:
-        return reader.run_id
+    place = RunDir(run_dir)
+    if place.ledger.is_file():
+        with LedgerReader.open_readonly(place.ledger) as reader:
+            run_id = reader.run_id
+        if not run_id.startswith(OWN_RUNS):
+            raise ConfigError(
+                f"{run_dir} is the directory of a run with a trainer ({run_id}), which stays as it is; "
+                "give another --out"
+            )
+        return run_id
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ConfigError(f"{run_dir} is no directory; give another --out")
+    # These are there before the ledger: what ended while it started is started again.
+    if run_dir.exists() and not set(run_dir.iterdir()) <= set(place.folders):
+        raise ConfigError(
+            f"{run_dir} is not empty, and neither eval nor serve made it; give a new directory for --out"
+        )
+    return f"{OWN_RUNS}{uuid4().hex[:8]}"
 
 
 def default_device() -> str:

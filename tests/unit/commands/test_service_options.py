@@ -9,6 +9,9 @@ import pytest
 
 from live_eval.commands.service_options import add_service_options, service_config
 from live_eval.config import ServiceConfig
+from live_eval.errors import ConfigError
+from live_eval.results.ledger import Ledger
+from live_eval.rundir import RunDir
 
 SETTINGS = ("--label-key", "label", "--eval-max-response-len", "4", "--engines", "4")
 
@@ -31,6 +34,35 @@ def test_engines_are_shared_as_asked_for_and_read_back_so(
     read = ServiceConfig.load(tmp_path / "config.json")
     assert read == config
     assert (read.schedule.engines_per_eval, read.schedule.num_engines) == (per_eval, 4)
+
+
+@pytest.mark.parametrize("run_id", ["demo-1", "slime-2"])
+def test_the_directory_of_a_run_with_a_trainer_is_refused(tmp_path: Path, run_id: str) -> None:
+    """Its policy versions would be collected: to a service without a trainer they are all over."""
+    run = RunDir(tmp_path / "run")
+    run.make()
+    Ledger.open(run.ledger, run_id=run_id).close()
+    with pytest.raises(ConfigError, match=rf"a run with a trainer \({run_id}\).*give another --out"):
+        service_config(parsed(tmp_path), run_dir=run.root, base=tmp_path)
+
+
+def test_a_directory_with_anything_else_in_it_is_refused(tmp_path: Path) -> None:
+    args = parsed(tmp_path)
+    run = RunDir(tmp_path / "run")
+    run.make()  # as far as a start came that was ended
+    assert service_config(args, run_dir=run.root, base=tmp_path).run_id.startswith("eval-")
+    (run.root / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="not empty, and neither eval nor serve made it"):
+        service_config(args, run_dir=run.root, base=tmp_path)
+    with pytest.raises(ConfigError, match="no directory"):
+        service_config(args, run_dir=run.root / "thesis.tex", base=tmp_path)
+
+
+def test_a_run_of_its_own_is_continued(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    run.make()
+    Ledger.open(run.ledger, run_id="eval-1").close()
+    assert service_config(parsed(tmp_path), run_dir=run.root, base=tmp_path).run_id == "eval-1"
 
 
 def test_engines_by_address_are_counted(tmp_path: Path) -> None:
