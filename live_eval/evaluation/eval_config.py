@@ -97,6 +97,7 @@ def eval_set(
         if (value := getattr(settings, name)) is not None:
             raise ConfigError(f"dataset {settings.name!r}: {name} is {value!r}: {reason}")
     longest = filled["eval_max_prompt_len"]
+    graded = _reward(settings, filled, reward)
     config = EvalSetConfig(
         name=settings.name,
         path=Path(settings.path),
@@ -109,14 +110,14 @@ def eval_set(
         apply_chat_template_kwargs=dict(settings.apply_chat_template_kwargs or {}),
         special_tokens=False,
         n=_needed(settings, "n_samples_per_eval_prompt"),
-        sampling=_sampling(settings, extras, filled),
+        sampling=_sampling(settings, extras, skip_special_tokens=_skip(settings, filled, graded["reward"])),
         max_prompt_tokens=longest,
         drop_long_prompts=longest is not None,
         min_samples=settings.min_eval_samples,
         timeout_s=settings.eval_task_timeout,
         early_stop_remaining=settings.eval_early_stop_remaining,
         early_stop_idle_s=settings.eval_early_stop_idle_timeout,
-        **_reward(settings, filled, reward),
+        **graded,
     )
     return replace(config, **extras.given())
 
@@ -151,22 +152,34 @@ def _reward(settings: DatasetSettings, options: Mapping[str, Any], instead: str 
     return given
 
 
-def _sampling(settings: DatasetSettings, extras: Extras, options: Mapping[str, Any]) -> SamplingParams:
-    skip, keep = settings.skip_special_tokens, settings.no_stop_trim
-    penalty = settings.repetition_penalty
+def _skip(settings: DatasetSettings, options: Mapping[str, Any], reward: str) -> bool:
+    """Whether answers come without special tokens: yes, unless the file or slime's own job keeps them.
+
+    In a slime job the option has a value, and slime's rewards get what they get in slime. An exact
+    match, which slime does not have, could never be one with an end token in the answer.
+    """
+    if settings.skip_special_tokens is not None:
+        return settings.skip_special_tokens
+    return reward == EXACT_MATCH or bool(options.get("rollout_skip_special_tokens", True))
+
+
+def _sampling(settings: DatasetSettings, extras: Extras, *, skip_special_tokens: bool) -> SamplingParams:
+    keep, penalty = settings.no_stop_trim, settings.repetition_penalty
     stop = settings.stop
+    needed = [_needed(settings, name) for name in ("temperature", "top_p", "top_k", "max_response_len")]
+    temperature, top_p, top_k, max_new_tokens = needed
     try:
         return SamplingParams(
-            temperature=_needed(settings, "temperature"),
-            top_p=_needed(settings, "top_p"),
-            top_k=_needed(settings, "top_k"),
-            max_new_tokens=_needed(settings, "max_response_len"),
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_new_tokens=max_new_tokens,
             min_new_tokens=settings.min_new_tokens or 0,
             stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
             stop_token_ids=tuple(settings.stop_token_ids or ()),
             no_stop_trim=True if keep is None else keep,
             repetition_penalty=1.0 if penalty is None else penalty,
-            skip_special_tokens=options["rollout_skip_special_tokens"] if skip is None else skip,
+            skip_special_tokens=skip_special_tokens,
             spaces_between_special_tokens=False,
             seed=extras.seed,
         )

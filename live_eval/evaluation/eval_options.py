@@ -40,7 +40,6 @@ DEFAULTS: dict[str, Any] = {
     "rollout_max_response_len": None,
     "rollout_stop": None,
     "rollout_stop_token_ids": None,
-    "rollout_skip_special_tokens": False,
 }
 """Option -> slime's default; None: not given."""
 

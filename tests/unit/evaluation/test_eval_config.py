@@ -95,8 +95,29 @@ def test_what_slime_leaves_to_its_engines_is_sent_as_slime_sends_it(tmp_path: Pa
     params = one(tmp_path, "temperature: 0").sampling.for_sample("x")
     assert params == {
         "temperature": 0.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 8, "ignore_eos": False,
-        "no_stop_trim": True, "skip_special_tokens": False, "spaces_between_special_tokens": False,
+        "no_stop_trim": True, "spaces_between_special_tokens": False,
     }  # fmt: skip
+
+
+def test_answers_come_without_special_tokens_unless_the_file_wants_them(tmp_path: Path) -> None:
+    assert one(tmp_path, "").sampling.skip_special_tokens
+    kept = one(tmp_path, "skip_special_tokens: false").sampling
+    assert kept.for_sample("x")["skip_special_tokens"] is False
+
+
+def test_a_slime_jobs_option_counts_but_not_against_an_exact_match(tmp_path: Path) -> None:
+    """slime's rewards get slime's answers; a label can never equal an answer with its end token."""
+    assert not one(tmp_path, "", rollout_skip_special_tokens=False).sampling.skip_special_tokens
+    text = "datasets: [{name: a, path: a, max_response_len: 8, label_key: l}]\n"
+    (config,) = load(written(tmp_path, text), {"rollout_skip_special_tokens": False})
+    assert config.reward == "exact_match" and config.sampling.skip_special_tokens
+
+
+def test_a_setting_that_nobody_gave_is_said_once_with_its_flag() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_prompt_data(["a", "a.jsonl"], {"label_key": "l"})
+    text = "dataset 'a': max_response_len is not set: give it (--eval-max-response-len)"
+    assert str(caught.value) == text
 
 
 # --- rewards ----------------------------------------------------------------------------
