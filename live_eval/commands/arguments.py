@@ -35,6 +35,14 @@ def absolute_path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def directory(text: str) -> Path:
+    """A directory that exists, made absolute."""
+    path = absolute_path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: no such directory")
+    return path
+
+
 def run_directory(text: str) -> Path:
     """A directory that exists, made absolute: the place of a run."""
     path = absolute_path(text)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from live_eval.commands.arguments import absolute_path
+from live_eval.commands.arguments import absolute_path, directory
 from live_eval.commands.service_options import add_out, add_service_options
+from live_eval.errors import ConfigError
 
 if TYPE_CHECKING:
     from live_eval.commands.arguments import Subparsers
@@ -28,8 +29,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--base",
         type=absolute_path,
         metavar="PATH",
-        help="the model, as a Hugging Face checkpoint: engines start with it at once (default: they start"
-        " with the first checkpoint that is submitted)",
+        help="the model, as a Hugging Face checkpoint: its tokenizer reads the datasets, and engines start"
+        " with it. Needed except with --eval-checkpoint (the first is taken) or --engine-address (it is asked)",
     )
     parser.add_argument(
         "--eval-checkpoint",
@@ -63,7 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     http.add_argument(
         "--checkpoint-root",
-        type=absolute_path,
+        type=directory,
         nargs="+",
         action="extend",
         default=[],
@@ -76,6 +77,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal; 0 after one, 2 for a known error."""
+    if args.base is None and not args.eval_checkpoint and not args.engine_address:
+        raise ConfigError(
+            "serve needs the model for its tokenizer and its engines: give --base PATH, or --eval-checkpoint"
+            " or --engine-address, which say it too"
+        )
     from live_eval.commands.serving import serve
 
     return serve(args)

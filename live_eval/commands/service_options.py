@@ -76,12 +76,12 @@ def service_config(
     watch: tuple[Path, ...] = (),
 ) -> ServiceConfig:
     """The configuration of a service without a trainer; ConfigError says what cannot be."""
+    from live_eval.commands.eval_data import datasets_of
     from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
-    from live_eval.evaluation.eval_config import load_options
     from live_eval.evaluation.job import RunLimits
     from live_eval.scheduling.config import SchedulerConfig
 
-    datasets = load_options(vars(args))
+    datasets = datasets_of(args)
     num_engines = len(args.engine_address) or args.engines
     return ServiceConfig(
         run_id=run_id_of(run_dir),
