@@ -31,13 +31,20 @@ _NUMBERS = (
 
 
 def export(records: Sequence[Record], path: Path) -> None:
-    """Write the records of results; ConfigError for a name of no known kind, OSError as the disk says."""
+    """Write the records of results; ConfigError for a name of no known kind or a place that takes no file."""
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise ConfigError(f"{path.name}: give a name that ends in {', '.join(_WRITERS)}")
+    try:
+        _write_whole(lambda partial: write(records, partial), path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}; give another file") from error
+
+
+def _write_whole(write: Callable[[Path], None], path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(records, partial)
+        write(partial)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)

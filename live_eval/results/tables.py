@@ -50,14 +50,16 @@ _ALWAYS_TOLD = (
     JobStatus.SUPERSEDED,
     JobStatus.CANCELLED,
     JobStatus.FAILED,
+    JobStatus.TIMED_OUT,
     JobStatus.DROPPED,
 )
-_TOTALS = (*_ALWAYS_TOLD, JobStatus.TIMED_OUT, JobStatus.RUNNING, JobStatus.WAITING)
+_TOTALS = (*_ALWAYS_TOLD, JobStatus.RUNNING, JobStatus.WAITING)
 
 _PIPE_WIDTH = 200
 """Columns where the output is no terminal, so that a file or a pipe gets all of them."""
 
 
+_INTERVAL_WIDTH = 90
 _DIFFERENCE_WIDTH = 120
 """Where there is room for a difference with its interval."""
 
@@ -81,7 +83,7 @@ JOB_COLUMNS = (
     Column(
         title="95 %",
         value=lambda job: interval(job["score_low"], job["score_high"]),
-        from_width=90,
+        from_width=_INTERVAL_WIDTH,
         optional=True,
     ),
     Column(
@@ -199,7 +201,8 @@ def show_results(ledger: LedgerReader, console: Console, selection: Selection = 
     statuses = [job["status"] for job in jobs]
     shown = [f"{statuses.count(s)} {s.value}" for s in _TOTALS if s in statuses or s in _ALWAYS_TOLD]
     console.print(Text(f"{len(jobs)} jobs: {', '.join(shown)}"))
-    if methods := sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]}):
+    methods = sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]})
+    if methods and console.width >= _INTERVAL_WIDTH:
         console.print(Text(f"95 %: {'; '.join(methods)}", style="dim"))
     compared = any("vs_previous/diff" in job["metrics"] for job in jobs)
     if compared and console.width >= _DIFFERENCE_WIDTH:

@@ -80,6 +80,8 @@ def test_another_kind_is_refused_and_a_failed_write_leaves_nothing(
     with pytest.raises(ConfigError, match=r"out\.xlsx: give a name that ends in \.jsonl, \.csv, \.parquet"):
         export(records, tmp_path / "out.xlsx")
     (tmp_path / "taken.csv").mkdir()
-    with pytest.raises(OSError, match="taken"):
-        export(records, tmp_path / "taken.csv")
+    (tmp_path / "file").touch()
+    for place in ("taken.csv", "nowhere/out.csv", "nowhere/out.parquet", "file/out.jsonl"):
+        with pytest.raises(ConfigError, match=rf"cannot write .*{place}: .*; give another file"):
+            export(records, tmp_path / place)
     assert sorted(path.name for path in tmp_path.glob(".*")) == []

@@ -56,7 +56,8 @@ def test_jobs_stand_by_version_then_checkpoints_with_a_line_of_totals(
     assert words[3][:4] == ["rev", "0.750", "succeeded", "8/8"] and "completed" not in words[3]
     assert words[4][:3] == ["11", "rev", "waiting"]
     assert words[5][:3] == ["c1", "step_200", "rev"]
-    assert lines[6] == "5 jobs: 2 succeeded, 1 superseded, 0 cancelled, 1 failed, 0 dropped, 1 waiting"
+    totals = "2 succeeded, 1 superseded, 0 cancelled, 1 failed, 0 timed_out, 0 dropped, 1 waiting"
+    assert lines[6] == f"5 jobs: {totals}"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
@@ -71,6 +72,12 @@ def test_no_line_is_wider_than_the_terminal(
     assert ("rollout" in header) == (width >= 100)
     # Rows stay on one line each, below the header; the totals take what they need.
     assert [line.split()[0] for line in lines[6:7]] == ["5"]
+
+
+def test_the_interval_is_explained_where_it_is_shown(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
+    finish(10, score=0.75, metrics={"score/low": 0.7, "score/high": 0.8, "score/n_eff": 8.0})
+    assert "Wilson" not in "\n".join(printed(tmp_path, 80))
+    assert "95 %: Wilson" in "\n".join(printed(tmp_path, 90))
 
 
 def test_json_has_every_field_and_every_transition(
