@@ -10,6 +10,19 @@ PATCHING = ("apply", "check", "diff", "revert")
 
 USAGE = """usage: python -m slime_patch run SCRIPT [slime's arguments]
        python -m slime_patch {apply,check,diff,revert} SLIME_DIR
+
+Evaluate a slime run in the background: run one of slime's scripts, unedited, with live eval, or write the
+same hooks into a checkout of slime.
+
+commands:
+  run     run a script with live eval; nothing of slime is edited (docs/slime.md)
+  check   say whether this slime is supported and what is applied; writes nothing
+  diff    show what apply would change; writes nothing
+  apply   insert the hooks, for `python train.py ... --eval-mode latest-synced` (docs/slime_patch.md)
+  revert  take the insertions out again, byte for byte
+
+example, on a machine where slime is installed:
+  python -m slime_patch.run train_async.py ...slime's arguments... --eval-mode latest-synced --eval-num-gpus 1
 """
 
 

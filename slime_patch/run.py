@@ -17,7 +17,18 @@ from typing import Any
 from live_eval.errors import ConfigError
 from slime_patch import hooks
 
-USAGE = "usage: python -m slime_patch.run SCRIPT [slime's arguments], for example train_async.py"
+USAGE = """usage: python -m slime_patch.run SCRIPT [slime's arguments]
+
+Run one of slime's scripts, unedited, with live eval: weights of every sync that is due are evaluated on
+engines of their own while training goes on. Without --eval-mode the script runs as by `python SCRIPT`.
+
+SCRIPT is a path, or a script's name beside the slime package: train.py, train_async.py. Its own --help, with
+live eval's arguments: python -m slime_patch.run train.py --help
+
+example:
+  python -m slime_patch.run train_async.py ...slime's arguments... \\
+      --eval-mode latest-synced --eval-num-gpus 1 --eval-on-update finish --eval-interval 5
+"""
 
 
 class _Seen:
@@ -30,7 +41,7 @@ class _Seen:
 def main(arguments: list[str]) -> int:
     """Run the script with the rest of the command line; its own exit status comes through SystemExit."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE)
+        print(USAGE, end="")
         return 0 if arguments else 2
     try:
         script = find_script(arguments[0])

@@ -132,6 +132,10 @@ def test_a_script_that_is_nowhere_is_an_error(bench: Bench, capsys: pytest.Captu
 def test_the_command_dispatches(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([]) == 2
     assert command.main(["--help"]) == 0
-    assert "slime_patch run SCRIPT" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "slime_patch run SCRIPT" in told and "Evaluate a slime run" in told and "\nexample" in told
+    assert command.main(["run", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "Run one of slime's scripts" in told and "\nexample" in told
     assert command.main(["run", "train.py"]) == 0
     assert bench.calls()[0] == "hooks.add_arguments"
