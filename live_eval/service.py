@@ -112,6 +112,11 @@ class Service:
         self._stopped = False
         self._engine_states: dict[str, str] = {}
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal told it to end."""
+        return self._stopped
+
     async def run(self) -> None:
         """Serve until training has ended and everything due is evaluated, or until told to stop."""
         self._on_signals()

@@ -30,7 +30,7 @@ def add_parser(subparsers: Subparsers) -> None:
         type=absolute_path,
         metavar="PATH",
         help="the model, as a Hugging Face checkpoint: its tokenizer reads the datasets, and engines start"
-        " with it. Needed except with --eval-checkpoint (the first is taken) or --engine-address (it is asked)",
+        " with it. Needed except with --eval-checkpoint (the first is taken) or --engine-address (is asked)",
     )
     parser.add_argument(
         "--eval-checkpoint",

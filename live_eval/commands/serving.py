@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from live_eval.targets import CheckpointTarget
 from protocol.messages import EngineEvent, JobEvent
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from live_eval.coordinator.coordinator import Coordinator
 
 ATTACH_TIMEOUT_S = 10.0
@@ -52,17 +55,21 @@ def serve(args: argparse.Namespace) -> int:
         on_event=_Teller(),
     )
     _say(f"starting; the log is {run_dir.logs / 'service.log'}")
-    return run_service(service)
+    run_service(service)
+    return 0
 
 
-def run_service(service: Service) -> int:
-    """Run to the end; a second Ctrl-C ends this process at once, as a shell expects."""
+def run_service(service: Service, *, view: AbstractContextManager[object] | None = None) -> None:
+    """Run to the end; a second Ctrl-C ends this process at once, as a shell expects.
+
+    `view` is around it, and left before the end in any case: it gives the terminal back its cursor.
+    """
     try:
-        asyncio.run(service.run())
+        with view or nullcontext():
+            asyncio.run(service.run())
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    return 0
 
 
 async def model_of(url: str) -> Path:
