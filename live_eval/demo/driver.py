@@ -21,7 +21,7 @@ import msgspec
 from live_eval.channel import ChannelClient, socket_path
 from live_eval.demo.plan import STEPS_PER_ROUND, service_config
 from live_eval.demo.report import trainer_records
-from live_eval.demo.supervise import Child, end_on_sigterm
+from live_eval.demo.supervise import Child, end_on_sigterm, last_words
 from live_eval.demo.trainer_config import TrainerConfig
 from live_eval.demo.transports import open_transport, remove_socket_place
 from live_eval.errors import LiveEvalError, TransportError
@@ -38,6 +38,7 @@ from protocol.messages import (
 
 if TYPE_CHECKING:
     from live_eval.demo.plan import DemoOptions
+    from live_eval.demo.transports import Transport
     from live_eval.demo.view import DemoView
     from live_eval.rundir import RunDir
     from protocol.messages import Message
@@ -50,6 +51,8 @@ READY_TIMEOUT_S = 600.0
 STILL_STARTING_S = 30.0
 """How often a person is told that nothing hangs."""
 REQUEST_TIMEOUT_S = 5.0
+KNOWN_ERROR = 2
+"""The service's status for an error that it has words for; before it serves, it would have the same again."""
 POLL_S = 0.3
 
 
@@ -68,7 +71,7 @@ class DemoDriver:
         self._view = view
         self._run_id = run_id
         self._socket = socket_path(run_dir.root, SERVICE_SOCKET)
-        self._page_said = False
+        self._served = False
         self._service = Child(
             "service",
             "live_eval.service",
@@ -79,6 +82,7 @@ class DemoDriver:
                 f"{name} ended with status {status}: started again; see {run_dir.logs / 'service.log'}",
                 style="yellow",
             ),
+            is_final=lambda status: status == KNOWN_ERROR and not self._served,
         )
 
     async def run(self) -> None:
@@ -95,10 +99,9 @@ class DemoDriver:
 
     async def _run(self, stack: AsyncExitStack) -> None:
         await self._start_service(stack)
-        transport = await stack.enter_async_context(
-            open_transport(self._options, self._run_dir, self._view, run_id=self._run_id)
-        )
-        await self._until_serving()
+        page = asyncio.create_task(self._tell_page(), name="tell-page")
+        stack.push_async_callback(_cancelled, page)
+        transport = await self._open_transport(stack)
         follow = asyncio.create_task(self._follow_events(), name="follow-events")
         stack.push_async_callback(_cancelled, follow)
         for path in self._options.checkpoints:
@@ -114,6 +117,17 @@ class DemoDriver:
         if trainer_status != 0:
             raise DemoFailed(trouble)
 
+    async def _open_transport(self, stack: AsyncExitStack) -> Transport:
+        """Open it while the service starts, and give it up at once if the service does not."""
+        try:
+            async with asyncio.TaskGroup() as starting:
+                starting.create_task(self._until_serving(), name="until-serving")
+                return await stack.enter_async_context(
+                    open_transport(self._options, self._run_dir, self._view, run_id=self._run_id)
+                )
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
     # --- service --------------------------------------------------------------------------
 
     async def _start_service(self, stack: AsyncExitStack) -> None:
@@ -127,23 +141,28 @@ class DemoDriver:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 told = time.monotonic()
                 while (await self._status()) != "serving":
-                    self._say_page()
                     if self._service.ended:
-                        raise DemoFailed(f"the service did not start; see {log}")
+                        words = last_words(log)
+                        raise DemoFailed(f"the service did not start{words and f': {words}'}; see {log}")
                     if time.monotonic() - told > STILL_STARTING_S:
                         told = time.monotonic()
                         self._view.say("the eval engine is still starting")
                     await asyncio.sleep(POLL_S)
         except TimeoutError as error:
             raise DemoFailed(f"the service was not ready in {READY_TIMEOUT_S:.0f} s; see {log}") from error
-        self._say_page()
+        self._served = True
         self._view.say("the eval engine is ready")
 
-    def _say_page(self) -> None:
-        """Once it is there, which is before the engines are."""
-        if not self._page_said and self._run_dir.http_url.exists():
-            self._page_said = True
-            self._view.say(f"the page: {self._run_dir.http_url.read_text(encoding='utf-8').strip()}/")
+    async def _tell_page(self) -> None:
+        """Say where the page is when it is there, long before the engines are, and again where it moves."""
+        told = ""
+        while self._options.http_port is not None:
+            with contextlib.suppress(FileNotFoundError):
+                url = self._run_dir.http_url.read_text(encoding="utf-8")
+                if url.endswith("\n") and url != told:
+                    told = url
+                    self._view.say(f"the page: {url.strip()}/")
+            await asyncio.sleep(POLL_S)
 
     async def _status(self) -> str:
         with contextlib.suppress(TransportError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from live_eval.demo.driver import DemoDriver, DemoFailed
-from live_eval.demo.plan import DemoOptions, prepare
+from live_eval.demo.plan import DemoOptions, earlier_run, prepare
 from live_eval.demo.report import demo_report, num_scored, unfinished_jobs
 from live_eval.demo.view import DemoView
 from live_eval.errors import ConfigError
@@ -41,7 +41,10 @@ def run_demo(args: argparse.Namespace) -> int:
     view = DemoView(Console())
     began = time.monotonic()
     view.say(f"preparing {options.out}: an untrained model and two held-out eval sets")
+    earlier = earlier_run(options.out)
     run_dir = prepare(options)
+    if earlier:
+        view.say(f"the earlier run of {earlier} in {options.out} is replaced")
     if options.json_file is not None:
         check_writable(options.json_file)
     run_id = f"demo-{uuid.uuid4().hex[:8]}"
@@ -65,7 +68,8 @@ def run_demo(args: argparse.Namespace) -> int:
 def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
     with LedgerReader.open_readonly(run_dir.ledger) as ledger:
         show_results(ledger, console)
-        plot_scores(ledger.results(), run_dir.plot, title=f"live-eval demo, {options.on_update}")
+        if results := ledger.results():
+            plot_scores(results, run_dir.plot, title=f"live-eval demo, {options.on_update}")
     wandb_dirs = wandb_runs(run_dir)
     report = demo_report(run_dir, wandb_dirs=wandb_dirs)
     for sync in report["discarded"]:
@@ -87,11 +91,16 @@ def _show(options: DemoOptions, run_dir: RunDir, console: Console) -> int:
         *(("W&B (offline)", path) for path in wandb_dirs),
         ("this report", options.json_file),
     ):
-        if path is not None:
+        if path is not None and is_there(path):
             console.print(f"  {what:<14} {path}", soft_wrap=True, highlight=False, markup=False)
     again = results_command(run_dir.root, program=sys.argv[0])
     console.print(f"Look again: {again}", soft_wrap=True, highlight=False, markup=False)
     return 0 if num_scored(run_dir) and not unfinished_jobs(run_dir) else 1
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file, or a folder with something in it."""
+    return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 def check_writable(file: Path) -> None:

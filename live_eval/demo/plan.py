@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -84,9 +85,10 @@ def prepare(options: DemoOptions) -> RunDir:
     """Make the run directory with the untrained model and the eval sets in it.
 
     The directory is this process's until it ends. ConfigError if the directory holds something that no
-    demo made, if a demo runs in it or if it cannot be written; CorruptVersion if a checkpoint to
-    evaluate is none. Nothing that was there has been touched then.
+    demo made, if a demo runs in it or if it cannot be written, or if the page's port is taken;
+    CorruptVersion if a checkpoint to evaluate is none. Nothing that was there has been touched then.
     """
+    _check_port(options.http_port)
     for path in options.checkpoints:
         check_complete(path)
         if path.resolve().is_relative_to(options.out.resolve()):
@@ -112,6 +114,15 @@ def prepare(options: DemoOptions) -> RunDir:
         max_bytes=MAX_STORE_BYTES,
     )
     return run_dir
+
+
+def earlier_run(directory: Path) -> str:
+    """When the demo in the directory began, for people; empty where there is none."""
+    try:
+        began = (directory / MARKER).stat().st_mtime
+    except OSError:
+        return ""
+    return datetime.fromtimestamp(began).strftime("%Y-%m-%d %H:%M")
 
 
 def service_config(options: DemoOptions, run_dir: RunDir, run_id: str) -> ServiceConfig:
@@ -146,6 +157,19 @@ def _http(options: DemoOptions, run_dir: RunDir) -> HttpSettings | None:
         return None
     # Its versions are checkpoints as they lie there, to be evaluated once more from the page.
     return HttpSettings(port=options.http_port, checkpoint_roots=(run_dir.store.absolute(),))
+
+
+def _check_port(port: int | None) -> None:
+    """Refuse a port that the service would find taken half a minute later."""
+    if port is None:
+        return
+    try:
+        from live_eval.http.server import listen
+    except ImportError as error:
+        raise ConfigError(
+            f"--http-port: no page without {error.name}: pip install 'live-eval[http]'"
+        ) from error
+    listen(HttpSettings(port=port)).close()
 
 
 def _eval_set(options: DemoOptions, run_dir: RunDir, name: str) -> EvalSetConfig:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 RESTART_PAUSE_S = 0.5
 STOP_GRACE_S = 15.0
+LAST_WORDS_BYTES = 8192
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \S+ ")
+"""Time and logger's name, with which a line of a log begins."""
 
 
 class Child:
@@ -35,7 +39,9 @@ class Child:
         env: Mapping[str, str] | None = None,
         max_restarts: int = 0,
         on_restart: Callable[[str, int], None] | None = None,
+        is_final: Callable[[int], bool] = lambda status: False,
     ) -> None:
+        """`is_final`: whether another life would end as this one did, by the status with which it ended."""
         self.name = name
         self.num_restarts = 0
         self._argv = [sys.executable, "-m", module, *arguments]
@@ -43,6 +49,7 @@ class Child:
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         self._max_restarts = max_restarts
         self._on_restart = on_restart
+        self._is_final = is_final
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
         self._watch: asyncio.Task[int] | None = None
@@ -107,6 +114,8 @@ class Child:
             status = await self._process.wait()
             if self._stopping or status == 0 or self.num_restarts >= self._max_restarts:
                 return status
+            if self._is_final(status):
+                return status
             self.num_restarts += 1
             logger.info(
                 "%s ended with status %d, started again (%d of %d); see %s",
@@ -122,6 +131,18 @@ class Child:
             await self._spawn()
             if self._on_restart is not None:
                 self._on_restart(self.name, status)
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log, without its time and its logger's name; empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    told = [line.strip() for line in lines if line.strip()]
+    return _STAMP.sub("", told[-1]) if told else ""
 
 
 def end_on_sigterm() -> None:

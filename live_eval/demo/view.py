@@ -29,6 +29,10 @@ STYLES = {
 }
 
 
+PATH_WIDTH = 24
+"""Of a checkpoint's path beside a bar, so that the bar has room on 80 columns."""
+
+
 class DemoView:
     """Progress of training and of the jobs, and a line for each thing that ended."""
 
@@ -83,16 +87,26 @@ class DemoView:
         bar = self._jobs.get(event.job_id)
         total = max(event.num_expected, 1)
         if bar is None:
-            bar = self._progress.add_task(f"eval {title(event)}", total=total, note="")
+            bar = self._progress.add_task(f"eval {title(event, path_width=PATH_WIDTH)}", total=total, note="")
             self._jobs[event.job_id] = bar
         note = "" if event.score is None else f"mean {event.score:.3f}"
         self._progress.update(bar, completed=event.num_done, total=total, note=note)
 
 
-def title(event: JobEvent) -> str:
-    """`version 7 on rev`, or the checkpoint's name in place of the version."""
-    subject = f"version {event.policy_version}" if event.policy_version is not None else event.checkpoint
-    return f"{subject} on {event.dataset}"
+def title(event: JobEvent, *, path_width: int | None = None) -> str:
+    """`version 7 on rev`, or the checkpoint's path in place of the version, shortened to `path_width`."""
+    if event.policy_version is not None:
+        return f"version {event.policy_version} on {event.dataset}"
+    path = event.checkpoint if path_width is None else shortened(event.checkpoint, path_width)
+    return f"{path} on {event.dataset}"
+
+
+def shortened(path: str, width: int) -> str:
+    """The path without its middle; most of what is left is its end, by which paths differ."""
+    if len(path) <= width:
+        return path
+    head = width // 3
+    return f"{path[:head]}…{path[head + 1 - width :]}"
 
 
 def describe(event: JobEvent) -> str:

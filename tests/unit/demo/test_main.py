@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from live_eval.demo.main import check_writable, results_command
+from live_eval.demo.main import check_writable, is_there, results_command
 from live_eval.errors import ConfigError
 
 
@@ -26,3 +26,11 @@ def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> N
         check_writable(tmp_path)
     check_writable(tmp_path / "new" / "report.json")
     assert (tmp_path / "new").is_dir()
+
+
+def test_only_what_a_run_left_is_listed(tmp_path: Path) -> None:
+    assert not is_there(tmp_path / "results.jsonl")
+    assert not is_there(tmp_path)
+    (tmp_path / "results.jsonl").touch()
+    assert is_there(tmp_path / "results.jsonl")
+    assert is_there(tmp_path)

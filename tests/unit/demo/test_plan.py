@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from safetensors import SafetensorError
 
 from live_eval.config import ServiceConfig
 from live_eval.demo.model import write_base
-from live_eval.demo.plan import MARKER, DemoOptions, prepare, service_config
+from live_eval.demo.plan import MARKER, DemoOptions, earlier_run, prepare, service_config
 from live_eval.errors import ConfigError, CorruptVersion
 from live_eval.rundir import RunDir
 
@@ -47,6 +50,24 @@ def test_a_port_brings_the_page_and_lets_versions_of_the_run_be_evaluated_from_i
     http = service_config(replace(options, http_port=8123), run_dir, "run").http
     assert http is not None
     assert (http.host, http.port, http.checkpoint_roots) == ("127.0.0.1", 8123, (run_dir.store,))
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_made(options: DemoOptions) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}: .*give another port"):
+            prepare(replace(options, http_port=port))
+    assert not options.out.exists()
+
+
+def test_when_an_earlier_demo_began_is_known_until_it_is_replaced(options: DemoOptions) -> None:
+    assert earlier_run(options.out) == ""
+    options.out.mkdir()
+    assert earlier_run(options.out) == ""
+    (options.out / MARKER).touch()
+    began = datetime(2026, 1, 2, 3, 4)
+    os.utime(options.out / MARKER, (began.timestamp(), began.timestamp()))
+    assert earlier_run(options.out) == "2026-01-02 03:04"
 
 
 def test_an_earlier_demo_is_replaced_though_its_versions_are_read_only(options: DemoOptions) -> None:

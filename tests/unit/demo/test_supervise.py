@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from live_eval.demo.supervise import Child
+from live_eval.demo.supervise import Child, last_words
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "child_program.py"
 
 
-def child(tmp_path: Path, **options: int) -> Child:
+def child(tmp_path: Path, **options: Any) -> Child:
     return Child("child", "child_program", [str(tmp_path)], log_path=tmp_path / "log", **options)
 
 
@@ -55,6 +56,25 @@ async def test_restarts_end_when_they_are_spent(module: Path, tmp_path: Path) ->
     await one.start()
     await one.wait(30)
     assert (one.status, one.num_restarts) == (7, 1)
+
+
+async def test_a_child_that_would_end_as_before_is_not_started_again(module: Path, tmp_path: Path) -> None:
+    module.write_text("import sys; sys.exit(2)")
+    one = child(tmp_path, max_restarts=5, is_final=lambda status: status == 2)
+    await one.start()
+    await one.wait(20)
+    assert (one.status, one.num_restarts) == (2, 0)
+
+
+def test_the_last_words_of_a_log_are_its_last_line_without_the_time(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    assert last_words(log) == ""
+    log.write_text("\n")
+    assert last_words(log) == ""
+    log.write_text("x" * 20_000 + "\n2026-01-02 03:04:05,678 __main__ cannot serve: Address taken\n\n")
+    assert last_words(log) == "cannot serve: Address taken"
+    log.write_text("Traceback (most recent call last):\nValueError: no")
+    assert last_words(log) == "ValueError: no"
 
 
 async def test_stop_ends_a_child_that_ignores_sigterm_and_what_it_started(

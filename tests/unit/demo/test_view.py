@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from live_eval.demo.view import DemoView, describe
+from live_eval.demo.view import DemoView, describe, shortened
 from protocol.messages import JobEvent
 
 
@@ -52,3 +52,24 @@ def test_a_terminal_gets_a_bar_for_a_running_job() -> None:
         view._progress.refresh()
     assert "eval version 7 on rev" in out.getvalue()
     assert "mean 0.250" in out.getvalue()
+
+
+def test_a_long_path_leaves_the_bar_its_room_on_80_columns() -> None:
+    path = "/home/somebody/experiments/2026/checkpoints/global_step_200"
+    assert shortened("/ckpt/step_200", 24) == "/ckpt/step_200"
+    assert shortened(path, 24) == "/home/so…global_step_200"
+    out = io.StringIO()
+    view = DemoView(Console(file=out, width=80, force_terminal=True, color_system=None))
+    with view.live():
+        view.job(
+            JobEvent(
+                job_id="c1/rev",
+                dataset="rev",
+                checkpoint=path,
+                status="running",
+                num_done=63,
+                num_expected=64,
+            )
+        )
+        view._progress.refresh()
+    assert "━" * 10 in out.getvalue()
