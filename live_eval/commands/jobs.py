@@ -107,6 +107,8 @@ def cancel(args: argparse.Namespace) -> int:
     link = open_link(args)
     for job_id in args.job:
         link.cancel(job_id)
+        if not args.json:
+            print(f"cancelled {job_id}")
     if args.json:
         print(json.dumps({"cancelled": args.job}))
     return 0

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S = 30.0
 POLL_S = 0.5
+_TOKEN = "give the service's token with --token-file FILE, or in LIVE_EVAL_HTTP_TOKEN"
+ADVICE = {
+    "no_token": _TOKEN,
+    "wrong_token": _TOKEN,
+    "no_such_job": "`live-eval jobs` lists the jobs",
+    "already_ended": "",
+    "config": "",
+}
+"""By the error's code, what a person at a terminal does, where the API's own words are for its clients."""
 
 
 class ServiceLink(Protocol):
@@ -78,6 +87,12 @@ def wait_for(link: ServiceLink, job_ids: Sequence[str]) -> list[dict[str, Any]]:
         time.sleep(POLL_S)
 
 
+def refusal(code: str, what: str, what_to_do: str = "") -> str:
+    """What a service refused, in the command line's words."""
+    advice = ADVICE.get(code, what_to_do)
+    return f"{what}; {advice}" if advice else what
+
+
 class ByRunDir:
     """Over the service's socket, and its ledger."""
 
@@ -129,8 +144,8 @@ class ByRunDir:
         with BlockingClient(socket_path(root, SERVICE_SOCKET)) as client:
             try:
                 return client.request(message, timeout_s=REQUEST_TIMEOUT_S)
-            except PeerError:
-                raise
+            except PeerError as error:
+                raise LiveEvalError(refusal(error.remote_code, error.message)) from error
             except TransportError as error:
                 raise TransportError(f"no service answers in {root}: {error}; is it running?") from error
 
@@ -181,8 +196,11 @@ class ByUrl:
             raise TransportError(f"what answers at {self._url} is no live-eval service") from error
         if answer.status_code >= 400:
             problem = content.get("error", {})
-            advice = f"; {problem['what_to_do']}" if problem.get("what_to_do") else ""
-            raise LiveEvalError(f"{problem.get('what', answer.text)}{advice} [{problem.get('code')}]")
+            raise LiveEvalError(
+                refusal(
+                    problem.get("code", ""), problem.get("what", answer.text), problem.get("what_to_do", "")
+                )
+            )
         return content
 
 
