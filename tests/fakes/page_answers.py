@@ -135,7 +135,7 @@ def compare(world: World, left: str, right: str) -> dict[str, Any]:
     between = (
         None
         if difference is None
-        else {"low": difference - 0.1, "high": difference + 0.1, "level": 0.95, "method": "paired t"}
+        else {"low": difference - 0.1, "high": difference + 0.1, "level": 0.95, "method": "bonett_price"}
     )
     return {
         "left": left,

@@ -81,6 +81,7 @@ class World:
             "began_at": at,
             "sealed_at": at + seconds if sealed else None,
             "ended_at": None if sealed else at + seconds,
+            "held_s": 0.7 * seconds if sealed else None,
             "is_stable": sealed,
             "pins": [],
             "jobs": [],

@@ -11,6 +11,7 @@ from fakes.page_service import Refusal
 
 if TYPE_CHECKING:
     from conftest import Open
+    from fakes.page_world import World
 
 pytestmark = pytest.mark.browser
 
@@ -101,6 +102,7 @@ def test_two_versions_are_compared_answer_by_answer(show: Open) -> None:
     summary = page.get_by_label("Difference")
     expect(summary).to_contain_text("v2 to v9 on sort")
     expect(summary).to_contain_text("v9 is better than v2 on this dataset")
+    expect(summary).to_contain_text("adjusted Wald for paired proportions, ")
     better = page.get_by_role("button", name="Better")
     better.click()
     first = page.locator(".sample").first
@@ -119,6 +121,19 @@ def test_two_versions_are_compared_answer_by_answer(show: Open) -> None:
     assert "v9%2Fsort" in page.url
     page.get_by_role("button", name="Worse").click()
     expect(page.locator("main")).to_contain_text("No sample of this kind")
+
+
+def test_a_job_that_runs_has_no_reason_to_show_and_one_that_ended_has(show: Open) -> None:
+    def scene(now: float) -> World:
+        world = busy_run(now)
+        world.jobs["v10/sort"]["protected"] = False
+        return world
+
+    tab, _ = show(scene)
+    for job, count in (("v10%2Fsort", 0), ("v6%2Fsort", 1)):
+        tab.go(f"#/job/{job}")
+        expect(tab.page.locator("main")).to_contain_text("Train step")
+        expect(tab.page.get_by_text("Why", exact=True)).to_have_count(count)
 
 
 def test_a_job_leads_to_its_comparison_with_the_one_before(show: Open) -> None:

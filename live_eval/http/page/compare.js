@@ -7,6 +7,7 @@ import { diff } from './diff.js';
 import { card, compareHref, empty, jobLink, segments, trouble } from './parts.js';
 import { cutNote, isShort, labelText, labelled, metaOf, text, thresholdOf, verdict, visible } from './samples.js';
 import { pager } from './table.js';
+import { methodWord } from './words.js';
 
 const LIMIT = 20;
 const MOST_CHOICES = 1000;
@@ -103,7 +104,7 @@ function summaryCard({ summary, left, right, dataset }, [before, after]) {
   return h('section', { class: 'card', 'aria-label': 'Difference' },
     h('div', { class: 'card-head' }, h('h2', {}, jobLink(left, before), ' to ', jobLink(right, after), ` on ${dataset}`)),
     h('div', { class: 'card-body stack' },
-      h('p', {}, h('strong', { class: 'headline' }, signed(difference)), ' ', h('span', { class: 'muted' }, between ? `95 % interval ${interval(between)} (${[between.method, `${summary.paired} pairs`].filter(Boolean).join(', ')})` : `${summary.paired} pairs`), h('br'), says),
+      h('p', {}, h('strong', { class: 'headline' }, signed(difference)), ' ', h('span', { class: 'muted' }, between ? `95 % interval ${interval(between)} (${[methodWord(between.method), `${summary.paired} pairs`].filter(Boolean).join(', ')})` : `${summary.paired} pairs`), h('br'), says),
       h('div', { class: 'tally' }, cell('better'), cell('worse'), cell('same'), cell('unpaired'))));
 }
 

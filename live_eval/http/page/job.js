@@ -7,7 +7,7 @@ import { cancelButton } from './cancel.js';
 import { badge, card, changeText, compareHref, hasScore, meter, trouble, whyOf } from './parts.js';
 import { change } from './model.js';
 import { samplesPanel } from './samples.js';
-import { isEnded, reasonWord, stateWord } from './words.js';
+import { isEnded, methodWord, reasonWord, stateWord } from './words.js';
 
 const AGAIN_MS = 500;
 
@@ -69,7 +69,7 @@ function compareLink(model, job) {
 function outcome(job) {
   const { result } = job;
   const lines = [
-    ['Why', [whyOf(job)]],
+    whyOf(job) && ['Why', [whyOf(job)]],
     job.detail && ['Detail', [job.detail]],
     result && ['Samples', [`${result.n_scored} of ${result.n_expected} scored`, result.n_errored > 0 && `, ${result.n_errored} errored`, result.n_aborted > 0 && `, ${result.n_aborted} aborted`]],
     ...[['vs_previous', 'To the one before'], ['vs_best', 'To the best before']].map(([name, word]) => {
@@ -98,7 +98,7 @@ function headline(job) {
   if (job.status === 'running')
     return h('div', { class: 'field' }, meter(job.num_done, job.num_expected), h('span', { class: 'muted' }, `${job.num_done} of ${job.num_expected} samples`, hasScore(job.estimate) && `. So far ${score(job.estimate.score)} (95 %: ${interval(job.estimate)})`));
   if (job.status !== 'succeeded') return h('p', { class: 'muted' }, isEnded(job.status) ? 'It has no score.' : 'It waits for its turn.');
-  return h('p', {}, h('strong', { class: 'headline' }, score(job.score)), ' ', h('span', { class: 'muted' }, job.interval ? `95 % interval ${interval(job.interval)}${job.interval.method ? ` (${job.interval.method})` : ''}` : 'no interval known'));
+  return h('p', {}, h('strong', { class: 'headline' }, score(job.score)), ' ', h('span', { class: 'muted' }, job.interval ? `95 % interval ${interval(job.interval)}${job.interval.method ? ` (${methodWord(job.interval.method)})` : ''}` : 'no interval known'));
 }
 
 function metricTable(metrics, caption) {

@@ -72,4 +72,14 @@ export const stateKind = (state) => STATES[state]?.[1] ?? 'quiet';
 /** A reason in plain words; one that is not known stays as it is. */
 export const reasonWord = (reason) => REASONS[reason] ?? String(reason ?? '').replaceAll('_', ' ');
 
+const METHODS = {
+  wilson: "Wilson's interval",
+  t: "Student's t by prompt",
+  bonett_price: 'adjusted Wald for paired proportions',
+  paired_t: "paired Student's t",
+};
+
+/** How an interval was made, in words; one that is not known stays as it is. */
+export const methodWord = (method) => METHODS[method] ?? String(method ?? '').replaceAll('_', ' ');
+
 export const isEnded = (status) => status !== 'waiting' && status !== 'running';
