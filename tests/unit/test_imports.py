@@ -74,7 +74,10 @@ MAY_IMPORT = {
     }
     | MIDDLE
     | LEAVES,
-    "live_eval.demo": {"protocol", "live_eval.store", "live_eval.publisher"} | TOP | MIDDLE | LEAVES,
+    "live_eval.demo": {"protocol", "live_eval.store", "live_eval.publisher", "live_eval.http"}
+    | TOP
+    | MIDDLE
+    | LEAVES,
     "live_eval.commands": {"protocol", "live_eval.store", "live_eval.http"} | TOP | MIDDLE | LEAVES,
     "live_eval.cli": {"live_eval.commands", "live_eval.errors"},
     # The outermost: it uses live-eval, and nothing of live-eval knows of it.
