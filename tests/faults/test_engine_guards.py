@@ -155,7 +155,7 @@ async def a_file_that_changed_on_disk(root: Path) -> int:
 
 def without_lease(patch: pytest.MonkeyPatch) -> None:
     async def lease(self: EngineGroup, owner: str) -> Lease:
-        return Lease(self, owner=owner, on_release=lambda: None)
+        return Lease(self, self.engines, owner=owner, on_release=lambda: None)
 
     patch.setattr(EngineGroup, "lease", lease)
 
