@@ -19,6 +19,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     figure, axes = plt.subplots(2, 2, figsize=(9.2, 6.8), squeeze=False)
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -40,8 +41,12 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xticks(amounts := [amount for amount, _ in next(iter(panel.curves.values()))])
-        axis.set_xticklabels([f"{amount:,g}" for amount in amounts], fontsize=8)
+        axis.set_xticklabels(
+            [f"{amount:,g}" if amount >= 1 else f"{amount:.2g}" for amount in amounts], fontsize=8
+        )
         axis.minorticks_off()
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_xlabel(panel.quantity)
         axis.set_ylabel("milliseconds")
         axis.set_title(f"by {panel.quantity} ({panel.constant})", fontsize=10)
