@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 64 * 1024
 """Up to here torch's own copy costs more for being called than for what it copies."""
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+"""Others may keep their values elsewhere than at their address."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +92,9 @@ class StagingSlot:
 
     def _copy(self, tensor: torch.Tensor, start: int) -> None:
         num_bytes = tensor.nbytes
+        if num_bytes and tensor.is_cpu and type(tensor) in PLAIN_TYPES and tensor.data_ptr() == 0:
+            # Any copy from it, torch's too, would end the process.
+            raise ValueError("a tensor has no memory any more: its storage was released or offloaded")
         if num_bytes <= SMALL_BYTES and _is_plain(tensor):
             ctypes.memmove(self._address + start, tensor.data_ptr(), num_bytes)
         elif num_bytes:
@@ -106,7 +111,7 @@ class StagingSlot:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is one block of host memory that holds its values as they are."""
     return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        type(tensor) in PLAIN_TYPES
         and tensor.is_cpu
         and tensor.layout == torch.strided
         and tensor.is_contiguous()

@@ -86,6 +86,14 @@ def test_small_and_large_tensors_of_every_layout_are_staged_bit_for_bit() -> Non
         assert view.tobytes() == tensor.detach().resolve_neg().contiguous().numpy().tobytes(), name
 
 
+@pytest.mark.parametrize("length", [8, SMALL_BYTES])
+def test_a_tensor_whose_memory_was_released_is_an_error_and_not_the_end_of_the_process(length: int) -> None:
+    tensor = torch.ones(length)
+    tensor.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="released or offloaded"):
+        StagingSlot(1 << 20).stage([("w", tensor)])
+
+
 def test_tensors_that_share_memory_are_staged_apart() -> None:
     flat = torch.arange(12.0)
     tensors = [
