@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from live_eval.scheduling.config import EnginesPerEval
 
 STORE_BYTES = 1 << 30
+"""A budget that nothing uses: no trainer sends versions here."""
 OWN_RUNS = "eval-"
 """How the ids of runs without a trainer begin."""
-"""A budget that nothing uses: no trainer sends versions here."""
 
 
 def add_service_options(parser: argparse.ArgumentParser) -> None:
