@@ -235,6 +235,52 @@ class ReceiveBucket(Message, frozen=True, kw_only=True):
         return self.header.problem()
 
 
+class MemoryProbe(Message, frozen=True, kw_only=True):
+    """Publisher: can you read my memory? Answered by MemoryReach."""
+
+    pid: int
+    address: int
+    """Where `mark` stands."""
+    mark: str
+    """ASCII, in no other process's memory."""
+    payload: int
+    """Address of a byte that must be readable too."""
+
+    def problem(self) -> str:
+        """What makes these no addresses of a process."""
+        if not self.mark.isascii() or not 1 <= len(self.mark) <= MAX_NAME_BYTES:
+            return f"a mark has 1 to {MAX_NAME_BYTES} ASCII characters: {self.mark[:64]!r}"
+        return _address_problem(self.pid, self.address) or _address_problem(self.pid, self.payload)
+
+
+class MemoryReach(Message, frozen=True, kw_only=True):
+    """Receiver: whether it can, and which process would have to be allowed to."""
+
+    pid: int
+    reads: bool
+
+
+class MemoryRange(Message, frozen=True, kw_only=True):
+    """Publisher: where a bucket's payload lies, in the place of an object reference.
+
+    The bytes stay as they are until the bucket is answered.
+    """
+
+    pid: int
+    address: int
+    num_bytes: int
+
+    def problem(self) -> str:
+        """What makes this no memory of a process."""
+        if self.num_bytes < 0:
+            return f"a payload of {self.num_bytes} bytes"
+        return _address_problem(self.pid, self.address)
+
+
+def _address_problem(pid: int, address: int) -> str:
+    return "" if pid > 0 and address > 0 else f"process {pid} has no memory at {address}"
+
+
 class Ok(Message, frozen=True, kw_only=True):
     """The request was carried out and there is nothing else to say."""
 
@@ -372,6 +418,9 @@ MESSAGES: tuple[type[Message], ...] = (
     GroupStatusRequest,
     GroupStatus,
     ReceiveBucket,
+    MemoryProbe,
+    MemoryReach,
+    MemoryRange,
     Ok,
     ErrorReply,
     StoreChanged,

@@ -23,7 +23,7 @@ from live_eval.results.reader import LedgerReader
 from live_eval.rundir import SERVICE_SOCKET, RunDir
 from live_eval.scheduling.config import OnUpdate, SchedulerConfig
 from live_eval.store import BaseCheckpoint, VersionStore
-from live_eval.subscriber.arrival import copy_digest
+from live_eval.subscriber.arrival import Arrived, copy_digest
 from live_eval.subscriber.receiver import Receiver
 from protocol.messages import (
     BucketHeader,
@@ -142,7 +142,9 @@ class Rig:
             arrays = [_bytes(tensor) for _, tensor in bucket]
 
             def fill(places: list[Any], arrays: list[Any] = arrays) -> list[str]:
-                return [copy_digest(array, place) for array, place in zip(arrays, places, strict=True)]
+                return [
+                    copy_digest(Arrived(array), 0, place) for array, place in zip(arrays, places, strict=True)
+                ]
 
             self._receiver.take_bucket(header, fill)
             count += 1

@@ -21,9 +21,18 @@ from live_eval.errors import TransportError
 from live_eval.publisher.collective import CollectiveConfig, CollectivePublisher
 from live_eval.publisher.engines import FacadeEngine
 from live_eval.publisher.mail import MailSender
+from live_eval.publisher.own_memory import InPlace
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
-from protocol.messages import BucketHeader, Message, ReceiveBucket, SourceDone, SyncBegin, SyncCommit
+from protocol.messages import (
+    BucketHeader,
+    MemoryRange,
+    Message,
+    ReceiveBucket,
+    SourceDone,
+    SyncBegin,
+    SyncCommit,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -54,10 +63,10 @@ class Reorder:
 
 
 class FaultyRayLink(RayLink):
-    """The way to the actor, with faults."""
+    """The way to the actor, with faults; in every second life of the trainer through the object store."""
 
     def __init__(self, actor: Any, traps: TrapFile, life: int) -> None:
-        super().__init__(actor)
+        super().__init__(actor, in_place=life % 2 == 0)
         self._traps = traps
         self._life = life
         self._version = 0
@@ -72,12 +81,10 @@ class FaultyRayLink(RayLink):
             return super().put(payload)
         if trap.action == "late":
             return _late(trap.seconds, payload.copy())
-        ref = super().put(damaged_bytes(trap, payload, BUCKETS[index], Origin(self._life, self._version)))
+        sent = super().put(damaged_bytes(trap, payload, BUCKETS[index], Origin(self._life, self._version)))
         if trap.action == "lost":
-            from ray._private import internal_api
-
-            getattr(internal_api, "free")([ref], local_only=False)  # noqa: B009 - not in its stub
-        return ref
+            return _lost(sent)
+        return sent
 
     def start(self, message: Message, payload: Any = None) -> Any:
         step, index = STEPS.get(type(message), ""), 0
@@ -100,6 +107,24 @@ class FaultyRayLink(RayLink):
         if getattr(answer, "state", ""):
             self._traps.spring("answer", BEFORE)
         return answer
+
+
+class Gone(InPlace):
+    """Memory that is no more when the receiver wants it."""
+
+    @property
+    def range(self) -> MemoryRange:
+        return msgspec.structs.replace(super().range, address=1)
+
+
+def _lost(sent: Any) -> Any:
+    """Such a payload, of which nothing is left."""
+    if isinstance(sent, InPlace):
+        return Gone(sent.payload)
+    from ray._private import internal_api
+
+    getattr(internal_api, "free")([sent], local_only=False)  # noqa: B009 - not in its stub
+    return sent
 
 
 def _late(seconds: float, payload: np.ndarray) -> Any:

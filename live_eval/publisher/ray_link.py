@@ -1,9 +1,10 @@
 """Messages and payloads to a RayReceiver actor, as answers with deadlines.
 
 The only file of the publisher that speaks to Ray. Invariant: whatever Ray raises comes out as a
-LinkError that says what becomes of the sync, and no call here waits without a deadline. A `put`
-that a full object store holds up goes on in a thread of its own; what comes of it is handed to
-nobody.
+LinkError that says what becomes of the sync, and no call here waits without a deadline. A receiver
+that can read this process's memory does that, at no cost to this process; else the bytes go through
+the object store. A `put` that a full object store holds up goes on in a thread of its own; what comes
+of it is handed to nobody.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from live_eval.process_memory import allow_reader
+from live_eval.publisher.own_memory import InPlace, Mark
 from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
 from protocol.codec import decode, encode
 from protocol.errors import ProtocolError
-from protocol.messages import ReceiveBucket
+from protocol.messages import MemoryReach, ReceiveBucket, SyncBegin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 PUT_TIMEOUT_S = 60.0
 """Longest wait for the object store to take one payload."""
+PROBE_TIMEOUT_S = 5.0
+"""Longest wait for a receiver to say whether it can read this process's memory."""
 FIND_EVERY_S = 1.0
 """How often a receiver that is dead for good is looked for."""
 
@@ -35,11 +40,17 @@ class RayLink:
     """The way to one receiver actor (see live_eval.subscriber.ray_receiver).
 
     Ray restarts an actor on its node. `find` finds the one that was started in its place when the node has
-    gone, for example by its name, and raises ValueError while there is none.
+    gone, for example by its name, and raises ValueError while there is none. Without `in_place` all goes
+    through the object store.
     """
 
     def __init__(
-        self, actor: Any, *, put_timeout_s: float = PUT_TIMEOUT_S, find: Callable[[], Any] | None = None
+        self,
+        actor: Any,
+        *,
+        put_timeout_s: float = PUT_TIMEOUT_S,
+        find: Callable[[], Any] | None = None,
+        in_place: bool = True,
     ) -> None:
         import ray
         import ray.exceptions
@@ -52,8 +63,17 @@ class RayLink:
         self._find = find
         self._is_lost = False
         self._sought_at = 0.0
+        self._mark = Mark() if in_place else None
+        self._reads: bool | None = None
+        """Whether the receiver can read the memory here; None until it was asked in this sync."""
 
-    def put(self, payload: np.ndarray) -> ObjectRef:
+    def put(self, payload: np.ndarray) -> ObjectRef | InPlace:
+        """Leave the bytes where they are if the receiver reads them there; else `put_in_store`."""
+        if self._mark is not None and self._reads is None:
+            self._reads = self._is_read_by_receiver(self._mark, payload)
+        return InPlace(payload) if self._reads else self.put_in_store(payload)
+
+    def put_in_store(self, payload: np.ndarray) -> ObjectRef:
         """Copy the bytes into the object store."""
         self._check_connected()
         if self._putting is not None and self._putting.is_alive():
@@ -86,6 +106,10 @@ class RayLink:
         """Call the actor. The payload is in a list: for a bare ref Ray would wait without a deadline."""
         data = encode(message)
         self._check_connected()
+        if isinstance(message, SyncBegin):
+            self._reads = None  # the receiver may be another process by now
+        if isinstance(payload, InPlace):
+            payload = encode(payload.range)
         try:
             self._look_for_another()
             if payload is None:
@@ -117,6 +141,20 @@ class RayLink:
         self._check_connected()
         ready, _ = self._ray.wait([pending], timeout=timeout_s, fetch_local=False)
         return bool(ready)
+
+    def _is_read_by_receiver(self, mark: Mark, payload: np.ndarray) -> bool:
+        probe = mark.probe(payload)
+        for _ in range(2):
+            try:
+                answer = self.wait(self.start(probe), PROBE_TIMEOUT_S)
+            except LinkError:  # what is sent next finds out what there is to know
+                return False
+            if not isinstance(answer, MemoryReach):
+                return False
+            if answer.reads:
+                return True
+            allow_reader(answer.pid)
+        return False
 
     def _check_connected(self) -> None:
         # Without this a call after ray.shutdown() would start a Ray of its own.

@@ -6,8 +6,8 @@
 A sync is either taken by the receiver whole, or given up: after a deadline, because the
 receiver is gone, or because its payload cannot be handed over. Invariants: every version that
 was submitted or given up has one outcome in the end; a given-up one is told to the receiver
-when that answers again, so that its record is complete; the slot goes back as soon as its
-last byte is handed over, and in any case.
+when that answers again, so that its record is complete; the slot goes back when its last bucket
+is answered, and in any case.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReceiverLink(Protocol):
     """How messages and payloads reach the receiver. Every method raises LinkError only."""
 
     def put(self, payload: np.ndarray) -> Any:
-        """Make the bytes available to the receiver; they may change afterwards."""
+        """Make the bytes available to the receiver; they stay as they are until their bucket is answered."""
 
     def start(self, message: Message, payload: Any = None) -> Any:
         """Send without waiting; returns the pending answer."""
@@ -141,20 +141,21 @@ class SyncSender(SenderThread):
         if outcome := self._ask(begin, deadline):
             return outcome
         digests: dict[str, str] = {}
-        pending: Any = None
+        pending, under_way = None, None
         for index, bucket in enumerate(sync.buckets):
             payload = self._link.put(bucket.payload)
             # One bucket is under way at a time: that keeps the order, and what is in the object
             # store stays below two buckets.
             if pending is not None and (outcome := self._answer(pending, deadline)):
                 return outcome
-            pending = self._link.start(_header(sync, index, bucket), payload)
+            under_way = payload  # held until it is answered
+            pending = self._link.start(_header(sync, index, bucket), under_way)
             del payload
             names = (tensor.name for tensor in bucket.tensors)
             digests.update(zip(names, map(tensor_digest, bucket.views()), strict=True))
-        sync.release()
         if pending is not None and (outcome := self._answer(pending, deadline)):
             return outcome
+        sync.release()
         done = SourceDone(
             sync_id=begin.sync_id, source=sync.source, num_buckets=len(sync.buckets), digests=digests
         )

@@ -22,17 +22,27 @@ from live_eval.mailbox import Mailbox
 from live_eval.processes import stand_back
 from live_eval.reasons import DiscardReason
 from live_eval.store import BaseCheckpoint, VersionStore
-from live_eval.subscriber.arrival import unpack
+from live_eval.subscriber.arrival import Arrived, unpack
 from live_eval.subscriber.delta import DeltaTip
 from live_eval.subscriber.expected import SyncFault
+from live_eval.subscriber.foreign_memory import ForeignPayload, reach
 from live_eval.subscriber.mail_reader import MailReader
 from live_eval.subscriber.receiver import TICK_S, Receiver
 from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage, ProtocolError
-from protocol.messages import BucketHeader, ErrorReply, Message, StoreChanged
+from protocol.messages import (
+    BucketHeader,
+    ErrorReply,
+    MemoryProbe,
+    MemoryRange,
+    Message,
+    StoreChanged,
+)
 
 if TYPE_CHECKING:
     from ray.actor import ActorProxy
+
+    from live_eval.subscriber.arrival import Source
 
 logger = logging.getLogger(__name__)
 
@@ -107,20 +117,33 @@ class RayReceiver:
 
     def request(self, data: bytes) -> bytes:
         """Answer a message that carries no payload."""
-        return self._answer(data, self._receiver.handle)
+        return self._answer(data, self._request)
 
     def bucket(self, data: bytes, payload: list[Any]) -> bytes:
-        """Take a bucket: its header, and in a list the ref of its payload (see protocol.payload)."""
+        """Take a bucket: its header, and in a list the ref of its payload (see protocol.payload).
+
+        In the ref's place may be an encoded MemoryRange: the payload is read where it lies.
+        """
         return self._answer(data, lambda header: self._bucket(header, payload))
+
+    def _request(self, message: Message) -> Message:
+        if isinstance(message, MemoryProbe):
+            return reach(message)
+        return self._receiver.handle(message)
 
     def _bucket(self, header: Message, payload: list[Any]) -> Message:
         if not isinstance(header, BucketHeader) or len(payload) != 1:
             raise MalformedMessage("a bucket is one header and one payload")
         receiver = self._receiver
+        where = decode(payload[0]) if isinstance(payload[0], bytes) else None
+        if where is not None and not isinstance(where, MemoryRange):
+            raise MalformedMessage(f"{type(where).__name__} is no place of a payload")
+
+        def source() -> Source:
+            return ForeignPayload(where) if where else Arrived(self._get(payload[0]))
+
         try:
-            return receiver.take_bucket(
-                header, lambda places: unpack(self._get(payload[0]), header.tensors, places)
-            )
+            return receiver.take_bucket(header, lambda places: unpack(source(), header.tensors, places))
         except SyncFault as fault:
             return receiver.fail(header.sync_id, fault.reason, fault.detail)
 

@@ -15,7 +15,7 @@ from fakes.tiny_model import VOCAB_SIZE
 
 from live_eval.digests import tensor_digest, version_digest
 from live_eval.publisher.base import SyncReport, bucketize, tensor_meta
-from live_eval.subscriber.arrival import unpack
+from live_eval.subscriber.arrival import Arrived, unpack
 from protocol.messages import BucketHeader, SourceDone, SyncAccepted, SyncBegin, SyncCommit, SyncOutcome
 from protocol.payload import payload_layout
 
@@ -140,7 +140,7 @@ class DirectPublisher:
         )
 
         def fill(places: list[np.ndarray | FileRange]) -> list[str]:
-            digests = unpack(payload, metas, places)
+            digests = unpack(Arrived(payload), metas, places)
             self._digests.update({meta.name: digest for meta, digest in zip(metas, digests, strict=True)})
             return digests
 

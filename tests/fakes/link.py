@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from live_eval.errors import LiveEvalError
 from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
-from live_eval.subscriber.arrival import unpack
+from live_eval.subscriber.arrival import Arrived, unpack
 from live_eval.subscriber.expected import SyncFault
 from protocol.codec import decode, encode
 from protocol.messages import BucketHeader, ErrorReply, Message
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Payload:
-    """A copy of bytes, as an object store would hold it."""
+    """Bytes that the receiver is given."""
 
     def __init__(self, data: np.ndarray) -> None:
-        self.data = data.copy()
+        self.data = data
 
 
 class Pending:
@@ -44,6 +44,10 @@ class FakeLink:
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self.sent: list[str] = []
+        self.in_place = False
+        """Whether the receiver reads payloads where they lie, and not a copy as in an object store."""
+        self.freezes_at: type[Message] | None = None
+        """Freeze before the next message of this type is answered."""
         self.dead = False
         self.put_fault: Exception | None = None
         self.lost_payload = False
@@ -63,7 +67,7 @@ class FakeLink:
     def put(self, payload: np.ndarray) -> Payload:
         if self.put_fault is not None:
             raise self.put_fault
-        held = Payload(payload)
+        held = Payload(payload if self.in_place else payload.copy())
         self._payloads.add(held)
         self.max_payloads = max(self.max_payloads, len(self._payloads))
         return held
@@ -71,6 +75,9 @@ class FakeLink:
     def start(self, message: Message, payload: Any = None) -> Pending:
         encode(message)
         self.sent.append(type(message).__name__)
+        if type(message) is self.freezes_at:
+            self.freezes_at = None
+            self.freeze()
         pending = Pending(message, payload)
         threading.Thread(target=self._work, args=(pending,), daemon=True).start()
         return pending
@@ -107,7 +114,7 @@ class FakeLink:
     ) -> list[str]:
         if self.lost_payload or payload is None:
             raise SyncFault(DiscardReason.PAYLOAD_LOST, "the owner died")
-        return unpack(payload.data, header.tensors, places)
+        return unpack(Arrived(payload.data), header.tensors, places)
 
     def _bucket(self, header: BucketHeader, payload: Payload | None) -> Message:
         try:

@@ -58,8 +58,9 @@ def publishers() -> Iterator[Callable[..., RayRefPublisher]]:
         publisher.close(10.0)
 
 
-def test_syncs_become_versions_with_the_trainers_bytes(site: Site, publishers: Any) -> None:
-    publisher = publishers(RayLink(site.actor), "plain")
+@pytest.mark.parametrize("in_place", [True, False])
+def test_syncs_become_versions_with_the_trainers_bytes(site: Site, publishers: Any, in_place: bool) -> None:
+    publisher = publishers(RayLink(site.actor, in_place=in_place), f"plain-{in_place}")
     for version in (1, 2):
         assert publish(publisher, version).published
         (outcome,) = outcomes(publisher, 1)
@@ -248,8 +249,8 @@ def test_a_restarted_trainer_continues_the_policy_versions(site: Site, publisher
 class FaultyLink(RayLink):
     """Does something to the receiver when a sync's bucket `at` is about to be sent, once."""
 
-    def __init__(self, actor: Any, at: int, fault: Callable[[], None]) -> None:
-        super().__init__(actor)
+    def __init__(self, actor: Any, at: int, fault: Callable[[], None], *, in_place: bool = True) -> None:
+        super().__init__(actor, in_place=in_place)
         self._at: int | None = at
         self._fault = fault
 
@@ -260,13 +261,13 @@ class FaultyLink(RayLink):
         return super().start(message, payload)
 
 
-@pytest.mark.parametrize("at", [0, 2, 3])
+@pytest.mark.parametrize(("at", "in_place"), [(0, True), (2, False), (3, True)])
 def test_a_receiver_killed_in_the_middle_costs_this_version_and_not_the_next(
-    tmp_path: Path, publishers: Any, at: int
+    tmp_path: Path, publishers: Any, at: int, in_place: bool
 ) -> None:
     site = Site(tmp_path, f"killed-{at}")
     pid = site.pid()
-    link = FaultyLink(site.actor, at, lambda: os.kill(pid, signal.SIGKILL))
+    link = FaultyLink(site.actor, at, lambda: os.kill(pid, signal.SIGKILL), in_place=in_place)
     publisher = publishers(link, "life", deadline_s=WAIT_S, answer_timeout_s=WAIT_S)
     reports = [publish(publisher, version) for version in (1, 2)]
     assert all(report.published for report in reports)
@@ -325,7 +326,7 @@ def test_a_crowded_object_store_neither_raises_nor_holds(site: Site, publishers:
     import ray
 
     crowd = [ray.get(ray.put(np.zeros(30 << 20, dtype=np.uint8))) for _ in range(6)]
-    publisher = publishers(RayLink(site.actor), "crowd")
+    publisher = publishers(RayLink(site.actor, in_place=False), "crowd")
     report = publish(publisher, 1)
     assert report.held_s < 0.5
     assert outcomes(publisher, 1)[0].state in {"sealed", "discarded"}
@@ -334,13 +335,27 @@ def test_a_crowded_object_store_neither_raises_nor_holds(site: Site, publishers:
     assert outcomes(publisher, 1)[0].state == "sealed"
 
 
-def test_large_payloads_pass_through_the_object_store_and_leave_it(tmp_path: Path, publishers: Any) -> None:
+class CountingLink(RayLink):
+    """Counts what goes through the object store."""
+
+    num_put = 0
+
+    def put_in_store(self, payload: np.ndarray) -> Any:
+        self.num_put += 1
+        return super().put_in_store(payload)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_large_payloads_are_read_in_place_or_pass_through_the_object_store_and_leave_it(
+    tmp_path: Path, publishers: Any, in_place: bool
+) -> None:
     import ray
 
     large = [TensorMeta(f"layers.{i}.weight", "float32", (1024, 1024)) for i in range(20)]
-    site = Site(tmp_path, "large", tensors=large)
+    site = Site(tmp_path, f"large-{in_place}", tensors=large)
+    link = CountingLink(site.actor, in_place=in_place)
     publisher = publishers(
-        RayLink(site.actor), "life", slot_bytes=staging_bytes(large), bucket_bytes=16 << 20, deadline_s=5.0
+        link, "life", slot_bytes=staging_bytes(large), bucket_bytes=16 << 20, deadline_s=5.0
     )
 
     def num_refs(_: object = None) -> int:
@@ -353,5 +368,6 @@ def test_large_payloads_pass_through_the_object_store_and_leave_it(tmp_path: Pat
         assert (outcome.state, outcome.num_bytes) == ("sealed", 20 * 4 << 20)
         refs.append((num_refs(), ray.get(site.actor.__ray_call__.remote(num_refs), timeout=WAIT_S)))
     assert refs[2] == refs[1]
+    assert link.num_put == (0 if in_place else 3 * len(large))
     assert site.sealed("life") == [1, 2, 3]
     site.close()

@@ -88,7 +88,7 @@ class CutLink(RayLink):
     """Does something when the third bucket of a sync is about to be sent, once."""
 
     def __init__(self, actor: Any, *, cut: Callable[[], None], find: Callable[[], Any]) -> None:
-        super().__init__(actor, find=find)
+        super().__init__(actor, find=find, in_place=False)  # both nodes are this host
         self._cut: Callable[[], None] | None = cut
 
     def start(self, message: Message, payload: Any = None) -> Any:

@@ -41,6 +41,7 @@ LEAVES = {
         "collective",
         "rundir",
         "processes",
+        "process_memory",
         "mailbox",
     )
 }

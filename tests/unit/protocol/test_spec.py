@@ -37,6 +37,8 @@ def section(tag: str) -> str:
 def type_name(kind: Any) -> str:
     """A field's type in the words of section 2."""
     match kind:
+        case msgspec.inspect.BoolType():
+            return "bool"
         case msgspec.inspect.IntType():
             return "int"
         case msgspec.inspect.FloatType():

@@ -1,4 +1,4 @@
-"""The one call of Ray that has no deadline of its own."""
+"""What a link does about Ray: calls without a deadline, dead actors, payloads that need not go through it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,23 @@ import ray
 import ray.exceptions
 
 from live_eval.publisher import ray_link
+from live_eval.publisher.own_memory import InPlace
 from live_eval.publisher.ray_link import RayLink
 from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
-from protocol.codec import encode
-from protocol.messages import GroupStatusRequest, Ok
+from protocol.codec import decode, encode
+from protocol.messages import (
+    BucketHeader,
+    ErrorReply,
+    GroupStatusRequest,
+    MemoryProbe,
+    MemoryRange,
+    MemoryReach,
+    Message,
+    Ok,
+    SyncBegin,
+    TensorMeta,
+)
 
 PAYLOAD = np.zeros(8, dtype=np.uint8)
 
@@ -29,7 +41,7 @@ def test_a_put_that_a_full_object_store_holds_up_ends_for_the_sender(monkeypatch
 
     monkeypatch.setattr(ray, "put", put)
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    link = RayLink(None, put_timeout_s=0.1)
+    link = RayLink(None, put_timeout_s=0.1, in_place=False)
     began = time.monotonic()
     for _ in range(3):  # the second and third are not even begun
         with pytest.raises(LinkError) as caught:
@@ -52,7 +64,7 @@ def test_a_put_that_the_object_store_refuses_is_given_up(monkeypatch: pytest.Mon
     monkeypatch.setattr(ray, "put", put)
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     with pytest.raises(LinkError, match="full") as caught:
-        RayLink(None).put(PAYLOAD)
+        RayLink(None, in_place=False).put(PAYLOAD)
     assert caught.value.reason is DiscardReason.PUBLISHER_ABORTED
 
 
@@ -114,3 +126,88 @@ def test_a_receiver_that_ray_restarts_is_not_looked_for(monkeypatch: pytest.Monk
             ask(link)
     away.error = None
     assert isinstance(ask(link), Ok)
+
+
+class Reader:
+    """A receiver on this host, or on none; keeps what it was sent."""
+
+    def __init__(self, answers: list[Message | Exception]) -> None:
+        self.request = self.bucket = self
+        self.answers = answers
+        self.sent: list[Message] = []
+        self.payloads: list[list[object]] = []
+
+    def remote(self, data: bytes, payload: list[object] | None = None) -> Message | Exception:
+        self.sent.append(decode(data))
+        if payload is not None:
+            self.payloads.append(payload)
+        return self.answers.pop(0) if isinstance(self.sent[-1], MemoryProbe) else Ok()
+
+
+BEGIN = SyncBegin(
+    sync_id="life/1", run_id="run", incarnation_id="life", weight_version=1, sources=("pp_0",), num_bytes=8
+)
+HEADER = BucketHeader(
+    sync_id="life/1", source="pp_0", index=0, weight_version=1, tensors=(TensorMeta("w", "uint8", (8,)),)
+)
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A Ray that hands answers on, and the processes that were allowed to read."""
+    found: list[int] = []
+
+    def get(pending: Message | Exception, timeout: float) -> bytes:
+        if isinstance(pending, Exception):
+            raise pending
+        return encode(pending)
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(ray, "put", lambda payload: "ref")
+    monkeypatch.setattr(ray_link, "allow_reader", found.append)
+    return found
+
+
+def test_a_receiver_that_reads_this_memory_is_told_where_the_payload_lies(allowed: list[int]) -> None:
+    reader = Reader([MemoryReach(pid=7, reads=True)])
+    link = RayLink(reader)
+    link.start(BEGIN)
+    for _ in range(2):  # asked once in a sync
+        link.start(HEADER, link.put(PAYLOAD))
+    assert [type(message) for message in reader.sent] == [SyncBegin, MemoryProbe, BucketHeader, BucketHeader]
+    ((place,), _) = reader.payloads
+    assert isinstance(place, bytes)
+    where = decode(place)
+    assert isinstance(where, MemoryRange)
+    assert (where.address, where.num_bytes) == (PAYLOAD.ctypes.data, 8)
+    assert allowed == []
+
+
+def test_a_receiver_that_may_not_read_is_allowed_to(allowed: list[int]) -> None:
+    link = RayLink(Reader([MemoryReach(pid=7, reads=False), MemoryReach(pid=7, reads=True)]))
+    assert isinstance(link.put(PAYLOAD), InPlace)
+    assert allowed == [7]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [MemoryReach(pid=7, reads=False)] * 2,
+        [ErrorReply(code="unknown_message", message="memory_probe")],
+        [ray.exceptions.GetTimeoutError("late")],
+        [ray.exceptions.ActorDiedError()],
+    ],
+)
+def test_a_receiver_that_cannot_read_gets_the_payload_through_the_object_store(
+    allowed: list[int], answers: list[Message | Exception]
+) -> None:
+    link = RayLink(Reader(list(answers)))
+    assert [link.put(PAYLOAD), link.put(PAYLOAD)] == ["ref", "ref"]
+
+
+def test_another_sync_asks_anew(allowed: list[int]) -> None:
+    link = RayLink(Reader([MemoryReach(pid=7, reads=True), *[MemoryReach(pid=8, reads=False)] * 2]))
+    assert isinstance(link.put(PAYLOAD), InPlace)
+    link.start(BEGIN)
+    assert link.put(PAYLOAD) == "ref"

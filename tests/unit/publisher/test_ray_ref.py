@@ -16,7 +16,7 @@ from live_eval.publisher.notes import MAX_UNTOLD
 from live_eval.publisher.ray_ref import RayRefPublisher
 from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
-from protocol.messages import SyncOutcome, TensorMeta
+from protocol.messages import BucketHeader, SyncOutcome, TensorMeta
 
 if TYPE_CHECKING:
     from conftest import Side
@@ -188,6 +188,31 @@ def test_a_lost_payload_costs_the_version(side: Side, outcomes: Outcomes) -> Non
     side.link.lost_payload = False
     publish(publisher, 2)
     assert outcomes(publisher, 1)[0].state == "sealed"
+
+
+def test_a_slot_that_the_receiver_reads_in_place_is_kept_until_it_has(side: Side, outcomes: Outcomes) -> None:
+    side.link.in_place = True
+    publisher = side.publisher(answer_timeout_s=5.0)
+    side.link.freeze()
+    assert publish(publisher, 1).published
+    assert publish(publisher, 2).reason == "publisher_deadline"
+    side.link.thaw()
+    assert {o.weight_version: o.state for o in outcomes(publisher, 2)} == {1: "sealed", 2: "discarded"}
+    for version in range(3, 8):
+        assert publish(publisher, version).published
+        assert outcomes(publisher, 1)[0].state == "sealed"
+
+
+def test_a_slot_that_is_overwritten_while_it_is_read_makes_no_version(side: Side, outcomes: Outcomes) -> None:
+    side.link.in_place = True
+    side.link.freezes_at = BucketHeader
+    publisher = side.publisher()
+    assert publish(publisher, 1).published
+    time.sleep(0.5)  # given up, so the next sync has the slot while the first bucket is still to be read
+    assert publish(publisher, 2).published
+    side.link.thaw()
+    assert [(o.weight_version, o.state) for o in outcomes(publisher, 2)] == [(1, "discarded"), (2, "sealed")]
+    assert side.desk.reasons() == [(1, "publisher_deadline")]
 
 
 def test_a_truncated_sync_is_discarded_by_the_receiver(side: Side, outcomes: Outcomes) -> None:
