@@ -148,11 +148,13 @@ class SyncSender(SenderThread):
             # store stays below two buckets.
             if pending is not None and (outcome := self._answer(pending, deadline)):
                 return outcome
+            # Not while the receiver is at work on it: where cores are few, one of two would take its turns
+            # on the training thread's.
+            names = (tensor.name for tensor in bucket.tensors)
+            digests.update(zip(names, map(tensor_digest, bucket.views()), strict=True))
             under_way = payload  # held until it is answered
             pending = self._link.start(_header(sync, index, bucket), under_way)
             del payload
-            names = (tensor.name for tensor in bucket.tensors)
-            digests.update(zip(names, map(tensor_digest, bucket.views()), strict=True))
         if pending is not None and (outcome := self._answer(pending, deadline)):
             return outcome
         sync.release()

@@ -20,7 +20,7 @@ from protocol.payload import payload_layout
 if TYPE_CHECKING:
     from protocol.messages import TensorMeta
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 1 << 20
 """Copied, then read again for the digest while it is still in the cache."""
 
 

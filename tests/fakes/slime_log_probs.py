@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NOISE = 0.1
 """Nats: the trainer computes in float32, the engine in bfloat16."""
 ANOTHER = 0.3
-"""Nats, at least, from one version to the next at the driver's learning rate."""
+"""Nats: so far apart two versions are not the same. A step whose rewards are all equal moves less."""
 
 
 def engine_log_probs(run: SlimeRun) -> dict[str, Vector]:
@@ -29,7 +29,10 @@ def engine_log_probs(run: SlimeRun) -> dict[str, Vector]:
 
 
 def check_log_probs(run: SlimeRun) -> int:
-    """The engine agrees with the trainer on the labelled version, and on no neighbour; versions checked."""
+    """The engine agrees with the trainer on the labelled version, and on no neighbour that is another.
+
+    How many versions were checked; at least one of them against a neighbour.
+    """
     trainer = {
         call["next_version"]: tuple(call["log_probs"])
         for call in run.calls("update_weights.begin")
@@ -37,11 +40,15 @@ def check_log_probs(run: SlimeRun) -> int:
     }
     engine = engine_log_probs(run)
     scored = [each for each in run.results().values() if each.status == "succeeded"]
+    told_apart = 0
     for result in scored:
         version = result.policy_version
         assert version is not None
         found = engine[result.weight_digest]
         assert distance(found, trainer[version]) < NOISE, version
         for neighbour in {version - 1, version + 1} & trainer.keys():
-            assert distance(found, trainer[neighbour]) > ANOTHER, (version, neighbour)
+            if distance(trainer[version], trainer[neighbour]) > ANOTHER + NOISE:
+                assert distance(found, trainer[neighbour]) > ANOTHER, (version, neighbour)
+                told_apart += 1
+    assert told_apart, trainer
     return len(scored)

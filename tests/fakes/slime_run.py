@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 RUN = Path(__file__).resolve().parents[1] / "slime_cpu"
 FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 LIMIT_S = 1200
+ROUNDING = 1e-6
+"""Sums of the same values in another order, in float64; a step of bfloat16 is far more."""
 RAYS_OWN = (
     "gcs_server",
     "raylet",
@@ -149,11 +152,11 @@ def live_with(run: SlimeRun, reward: str) -> list[str]:
 
 
 def check_versions_hold_what_the_trainer_had(run: SlimeRun) -> None:
-    """By content: a version is nearest to the weights that the trainer had at that very sync."""
-    trainer = {call["weight_version"]: call["param_sum"] for call in run.calls("update_weights.end")}
+    """By content: a version's values add up to what the trainer sent in that very sync, and in no other."""
+    trainer = {call["weight_version"]: call["sent_sum"] for call in run.calls("update_weights.end")}
     for version, total in run.sums().items():
-        nearest = min(trainer, key=lambda each: abs(trainer[each] - total))
-        assert nearest == version, (version, total, trainer)
+        same = [each for each, sent in trainer.items() if math.isclose(sent, total, abs_tol=ROUNDING)]
+        assert same == [version], (version, total, trainer)
 
 
 def check_training_was_whole(run: SlimeRun, *, num_rollout: int) -> None:

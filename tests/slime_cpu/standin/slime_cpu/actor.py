@@ -270,4 +270,6 @@ class MegatronTrainRayActor(TrainRayActor):
             method="update_weights.end",
             weight_version=self.weight_updater.weight_version,
             param_sum=float(sum(p.double().sum() for p in self.model.parameters())),
+            # Of what is sent: in the model's own dtype, so that a version's sum is this one.
+            sent_sum=float(sum(p.to(self.view.dtype).double().sum() for p in self.model.parameters())),
         )
