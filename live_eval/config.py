@@ -112,9 +112,9 @@ class ServiceConfig:
 
     run_id: str
     run_dir: Path
-    base: Path | None
-    """The checkpoint from which training starts: what every sync must carry. None, where no trainer
-    sends any: engines are launched with the first checkpoint that is evaluated."""
+    base: Path
+    """The checkpoint from which training starts: what every sync must carry, and what engines are started
+    with."""
     datasets: tuple[EvalSetConfig, ...]
     scheduler: SchedulerConfig
     store: StoreSettings

@@ -31,7 +31,6 @@ from live_eval.coordinator.wiring import checkpoints_of, digest_of, engine_specs
 from live_eval.engines.engine import EngineState
 from live_eval.engines.fingerprint import FingerprintBook
 from live_eval.engines.group import EngineGroup, GroupSettings
-from live_eval.engines.on_demand import EnginesOnDemand
 from live_eval.errors import ConfigError, LiveEvalError
 from live_eval.evaluation.datasets import load_eval_sets
 from live_eval.evaluation.grading_pool import GradingPool
@@ -47,7 +46,6 @@ from live_eval.rundir import SERVICE_SOCKET, RunDir
 from live_eval.scheduling.scheduler import Scheduler
 from live_eval.store.checkpoint import check_complete
 from live_eval.store.store import VersionStore
-from live_eval.targets import CheckpointTarget
 from protocol.errors import ProtocolError, UnknownMessage
 from protocol.messages import (
     CancelJob,
@@ -104,7 +102,7 @@ class Service:
         self._run_dir = RunDir(config.run_dir)
         self._subscribers: set[Connection] = set()
         self._coordinator: Coordinator | None = None
-        self._group: EngineGroup | EnginesOnDemand | None = None
+        self._group: EngineGroup | None = None
         self._pump: SinkPump | None = None
         self._http: HttpApi | None = None
         self._folders = CheckpointWatch(config.checkpoint_watch)
@@ -265,27 +263,7 @@ class Service:
         stack.push_async_callback(asyncio.to_thread, pump.close, SINK_CLOSE_S)
         return pump
 
-    async def _engines(self, stack: AsyncExitStack, ledger: Ledger) -> EngineGroup | EnginesOnDemand:
-        base = self._config.base
-        if base is not None:
-            return await self._start_engines(stack, ledger, base)
-
-        async def make(owner: str) -> EngineGroup:
-            path = next(
-                row.target.path
-                for row in ledger.jobs()
-                if row.target.key == owner and isinstance(row.target, CheckpointTarget)
-            )
-            try:
-                return await self._start_engines(stack, ledger, Path(path))
-            except LiveEvalError:
-                if isinstance(self._group, EngineGroup):
-                    await self._group.close()  # the next checkpoint starts its own
-                raise
-
-        return EnginesOnDemand(make)
-
-    async def _start_engines(self, stack: AsyncExitStack, ledger: Ledger, base: Path) -> EngineGroup:
+    async def _engines(self, stack: AsyncExitStack, ledger: Ledger) -> EngineGroup:
         kept = {key: vector_of(value) for key, value in ledger.under(FINGERPRINTS).items()}
         book = FingerprintBook(
             kept,
@@ -294,7 +272,7 @@ class Service:
             on_checksum=lambda key, checksum: ledger.put(CHECKSUMS + key, checksum),
         )
         group = EngineGroup(
-            engine_specs(self._config, base),
+            engine_specs(self._config),
             work_dir=self._run_dir.engines,
             log_dir=self._run_dir.logs,
             book=book,

@@ -39,13 +39,13 @@ def directory(text: str) -> Path:
     """A directory that exists, made absolute."""
     path = absolute_path(text)
     if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: no such directory")
+        raise argparse.ArgumentTypeError(f"{text} is no directory")
     return path
 
 
 def run_directory(text: str) -> Path:
     """A directory that exists, made absolute: the place of a run."""
-    path = absolute_path(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no directory; give the --out directory of a run")
-    return path
+    try:
+        return directory(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; give the --out directory of a run") from error

@@ -71,7 +71,7 @@ def service_config(
     args: argparse.Namespace,
     *,
     run_dir: Path,
-    base: Path | None,
+    base: Path,
     http: HttpSettings | None = None,
     watch: tuple[Path, ...] = (),
 ) -> ServiceConfig:

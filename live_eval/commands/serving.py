@@ -42,11 +42,8 @@ def serve(args: argparse.Namespace) -> int:
     )
     for path in args.eval_checkpoint:
         check_complete(path)
-    base = args.base or (args.eval_checkpoint[0] if args.eval_checkpoint else None)
-    if base is None and args.engine_address:
-        base = asyncio.run(model_of(args.engine_address[0]))
     config = service_config(
-        args, run_dir=run_dir.root, base=base, http=http, watch=tuple(args.eval_checkpoint_watch)
+        args, run_dir=run_dir.root, base=_base(args), http=http, watch=tuple(args.eval_checkpoint_watch)
     )
     log_to(run_dir.logs / "service.log", tell_warnings=True)
     service = Service(
@@ -57,6 +54,12 @@ def serve(args: argparse.Namespace) -> int:
     _say(f"starting; the log is {run_dir.logs / 'service.log'}")
     run_service(service)
     return 0
+
+
+def _base(args: argparse.Namespace) -> Path:
+    """The model of the engines, as the user named it, or as a running one says."""
+    named = [path for path in (args.base, *args.eval_checkpoint) if path is not None]
+    return named[0] if named else asyncio.run(model_of(args.engine_address[0]))
 
 
 def run_service(service: Service, *, view: AbstractContextManager[object] | None = None) -> None:

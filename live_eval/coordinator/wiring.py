@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from live_eval.engines.engine import EngineSpec
@@ -21,14 +20,14 @@ def checkpoints_of(jobs: Iterable[JobRow]) -> set[str]:
     return {job.target.path for job in jobs if isinstance(job.target, CheckpointTarget)}
 
 
-def engine_specs(config: ServiceConfig, base: Path) -> list[EngineSpec]:
+def engine_specs(config: ServiceConfig) -> list[EngineSpec]:
     """One spec an engine: attached ones where addresses are given, else servers to launch."""
     settings = config.engines
     urls: tuple[str | None, ...] = settings.addresses or (None,) * settings.num_engines
     return [
         EngineSpec(
             name=f"eval-{number}",
-            model_path=base,
+            model_path=config.base,
             device=settings.device,
             dtype=settings.dtype,
             tp_size=settings.tp_size,

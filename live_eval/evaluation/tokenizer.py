@@ -13,14 +13,11 @@ if TYPE_CHECKING:
 
 
 def tokenizer_for(
-    configs: Iterable[EvalSetConfig], checkpoint: Path | None, *, trust_code: bool = False
+    configs: Iterable[EvalSetConfig], checkpoint: Path, *, trust_code: bool = False
 ) -> HuggingFaceTokenizer | None:
     """The checkpoint's tokenizer if one of the datasets needs it; ConfigError if there is none."""
-    needed = next((config.name for config in configs if config.needs_tokenizer), None)
-    if needed is None:
+    if not any(config.needs_tokenizer for config in configs):
         return None
-    if checkpoint is None:
-        raise ConfigError(f"dataset {needed!r} needs the model's tokenizer: give the model (--base)")
     return HuggingFaceTokenizer(checkpoint, trust_code=trust_code)
 
 

@@ -24,22 +24,20 @@ CONFIG = ServiceConfig(
 
 
 def test_each_launched_engine_takes_the_next_gpus() -> None:
-    specs = engine_specs(replace(CONFIG, engines=EngineSettings(num_engines=3, tp_size=2)), Path("base"))
+    specs = engine_specs(replace(CONFIG, engines=EngineSettings(num_engines=3, tp_size=2)))
     assert [(spec.name, spec.first_gpu) for spec in specs] == [("eval-0", 0), ("eval-1", 2), ("eval-2", 4)]
     assert all(spec.url is None and spec.model_path == Path("base") for spec in specs)
 
 
 def test_addresses_are_attached_to_and_nothing_is_launched() -> None:
     addresses = ("http://127.0.0.1:30000", "http://127.0.0.1:30001")
-    specs = engine_specs(
-        replace(CONFIG, engines=EngineSettings(num_engines=5, addresses=addresses)), Path("base")
-    )
+    specs = engine_specs(replace(CONFIG, engines=EngineSettings(num_engines=5, addresses=addresses)))
     assert tuple(spec.url for spec in specs) == addresses
 
 
 def test_the_engines_may_have_an_environment_of_their_own() -> None:
     python = Path("/elsewhere/bin/python")
-    (spec,) = engine_specs(replace(CONFIG, engines=EngineSettings(python=python)), Path("base"))
+    (spec,) = engine_specs(replace(CONFIG, engines=EngineSettings(python=python)))
     assert spec.python == python
 
 

@@ -82,4 +82,4 @@ def test_serve_without_a_model_says_so_before_all_else(capsys: pytest.CaptureFix
 def test_a_root_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["serve", "--out", "nowhere", "--checkpoint-root", "/nope"])
-    assert "/nope: no such directory" in capsys.readouterr().err
+    assert "/nope is no directory" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_a_run_of_its_own_is_continued(tmp_path: Path) -> None:
 
 def test_engines_by_address_are_counted(tmp_path: Path) -> None:
     args = parsed(tmp_path, "--engine-address", "http://127.0.0.1:1", "http://127.0.0.1:2")
-    assert service_config(args, run_dir=tmp_path / "run", base=None).schedule.num_engines == 2
+    assert service_config(args, run_dir=tmp_path / "run", base=tmp_path).schedule.num_engines == 2
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "half", ""])

@@ -78,8 +78,8 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     config = EvalSetConfig(name="set", path=tmp_path, special_tokens=False)
     with pytest.raises(ConfigError, match="has no tokenizer that can be loaded"):
         HuggingFaceTokenizer(tmp_path)
-    with pytest.raises(ConfigError, match="needs the model's tokenizer"):
-        tokenizer_for([config], None)
+    with pytest.raises(ConfigError, match="has no tokenizer that can be loaded"):
+        tokenizer_for([config], tmp_path)
 
 
 def test_code_of_a_checkpoint_is_not_run_unless_it_is_trusted(checkpoint: Path, tmp_path: Path) -> None:
