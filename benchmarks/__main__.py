@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import figures as shape
 from benchmarks.places import SHARED_MEMORY, NoRoom, require_room
-from benchmarks.settings import MIN_ROUNDS, Settings, quick
+from benchmarks.settings import MIN_ROUNDS, NUM_ROUNDS, Settings, quick
 
 if TYPE_CHECKING:
     from benchmarks.figures import Shown
@@ -40,7 +40,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rounds",
         type=int,
-        default=MIN_ROUNDS,
+        default=NUM_ROUNDS,
         help=f"measurements of each kind, >= {MIN_ROUNDS}; half as many again of small sizes",
     )
     parser.add_argument(

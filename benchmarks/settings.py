@@ -7,6 +7,7 @@ from pathlib import Path
 
 MIN_ROUNDS = 5
 """A median of fewer says little."""
+NUM_ROUNDS = 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +22,7 @@ class Settings:
     """Small tensors of a sync whose cost is counted by the tensor; 0: no such sync."""
     num_threads: int = 1
     """Threads of the training step, of the staging copy and of the memcpy beside it."""
-    num_rounds: int = MIN_ROUNDS
+    num_rounds: int = NUM_ROUNDS
     """Times that each kind of step is measured; figures are medians of them."""
     small_gb: float = 0.5
     """Below this size half as often again: steps are short, and what a sync costs is less of them."""

@@ -7,6 +7,7 @@ So all that enters a ratio was measured within the same minutes.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ def measure(settings: Settings, gigabytes: float, place: Path, *, with_peers: bo
 
 
 class _Pauses:
-    """What is done between steps: other bytes in the weights, a copy of them, their digests."""
+    """What is done between steps: dirty pages to the disk, other bytes in the weights, a copy, digests."""
 
     def __init__(self, weights: Weights, memcpy: peers.Memcpy) -> None:
         self._weights = weights
@@ -129,6 +130,7 @@ class _Pauses:
         self.digests_s: list[float] = []
 
     def run(self) -> None:
+        os.sync()  # exports return before the disk has them; what is timed next is not to be beside that
         self._weights.change(len(self.memcpy_s) + NUM_WARM_UPS)
         # The first of each brings back what the last step pushed out of the caches.
         self._memcpy.run()
