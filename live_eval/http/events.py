@@ -1,6 +1,6 @@
 """Server-sent events: what happened, in order, for clients that come, go and come again.
 
-    add() --> the last 2000 --> each client's own queue --> its socket
+    add() --> the last 2000, 1 MiB at most --> each client's own queue --> its socket
 
 Invariant: `add` never waits. A client that does not read fills its own queue only, and is dropped; one
 that comes again gets exactly what it missed, or is told that it missed something.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT = 2000
+KEPT_BYTES = 1 << 20
+"""Events differ in size a hundredfold; what a client missed for minutes it reads anew anyway."""
 MAX_CLIENTS = 32
 MAX_UNREAD = 1000
 PING_S = 15.0
@@ -60,10 +62,15 @@ class Client:
 class EventLog:
     """The last events and the clients that follow them; belongs to one event loop."""
 
-    def __init__(self, hello: dict[str, Any] | None = None, *, kept: int = KEPT) -> None:
+    def __init__(
+        self, hello: dict[str, Any] | None = None, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES
+    ) -> None:
         self.life = uuid.uuid4().hex[:8]
         self._hello = {"life": self.life, **(hello or {})}
-        self._frames: deque[bytes] = deque(maxlen=kept)
+        self._frames: deque[bytes] = deque()
+        self._kept = kept
+        self._kept_bytes = kept_bytes
+        self._num_bytes = 0
         self._seq = 0
         self._clients: set[Client] = set()
         self._closed = False
@@ -82,7 +89,7 @@ class EventLog:
         """Something happened: tell all who follow, and keep it for those who come again."""
         self._seq += 1
         frame = _frame(kind, data, event_id=self.last_id)
-        self._frames.append(frame)
+        self._keep(frame)
         for client in list(self._clients):
             client.put(frame)
             if client.ended:
@@ -117,6 +124,12 @@ class EventLog:
         self._closed = True
         for client in list(self._clients):
             self.leave(client)
+
+    def _keep(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        self._num_bytes += len(frame)
+        while len(self._frames) > self._kept or self._num_bytes > self._kept_bytes:
+            self._num_bytes -= len(self._frames.popleft())
 
     def _since(self, last_id: str) -> list[bytes] | None:
         """Frames behind this id; None if they are not all kept, or it is of another life."""

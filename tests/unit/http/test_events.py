@@ -102,6 +102,17 @@ def test_what_is_not_kept_any_more_means_a_reset() -> None:
     assert len(log.follow(f"{log.life}-5").frames) == 2
 
 
+def test_large_events_are_kept_by_their_bytes() -> None:
+    log = EventLog(kept_bytes=5000)
+    for number in range(20):
+        log.add("test", "x" * 1000)
+        kept = min(number + 1, 4)  # a frame is some bytes longer than its text
+        assert len(log.follow(f"{log.life}-{number + 1 - kept}").frames) == 2 + kept
+    assert b"event: reset" in log.follow(f"{log.life}-15").frames[-1]
+    log.add("test", "x" * 6000)
+    assert b"event: reset" in log.follow(f"{log.life}-20").frames[-1]
+
+
 def test_an_odd_text_does_not_come_back_to_who_told_of_it() -> None:
     log = EventLog()
     client = log.follow()
