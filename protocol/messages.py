@@ -17,6 +17,8 @@ PROTOCOL_VERSION = 1
 
 MAX_NAME_BYTES = 1024
 """UTF-8 bytes of a tensor's name."""
+MAX_PID = 2**31 - 1
+"""A process's number is a C int."""
 MAX_RANK = 64
 """Dimensions of a tensor; torch and numpy end here too."""
 MAX_ELEMENTS = 2**53
@@ -258,6 +260,12 @@ class MemoryReach(Message, frozen=True, kw_only=True):
 
     pid: int
     reads: bool
+    forbidden_in: str = ""
+    """Where `pid` counts (system and namespace), if the system forbade it; empty if it failed otherwise."""
+
+    def problem(self) -> str:
+        """What makes this no process; as a permission 0 and -1 would mean nobody and everybody."""
+        return _process_problem(self.pid)
 
 
 class MemoryRange(Message, frozen=True, kw_only=True):
@@ -278,7 +286,11 @@ class MemoryRange(Message, frozen=True, kw_only=True):
 
 
 def _address_problem(pid: int, address: int) -> str:
-    return "" if pid > 0 and address > 0 else f"process {pid} has no memory at {address}"
+    return _process_problem(pid) or ("" if address > 0 else f"process {pid} has no memory at {address}")
+
+
+def _process_problem(pid: int) -> str:
+    return "" if 0 < pid <= MAX_PID else f"no process has the number {pid}"
 
 
 class Ok(Message, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from live_eval.process_memory import allow_reader
+from live_eval.process_memory import allow_reader, number_space
 from live_eval.publisher.own_memory import InPlace, Mark
 from live_eval.publisher.sender import LinkError
 from live_eval.reasons import DiscardReason
@@ -153,7 +153,10 @@ class RayLink:
                 return False
             if answer.reads:
                 return True
-            allow_reader(answer.pid)
+            # Elsewhere its number is some other process's.
+            is_here = answer.forbidden_in and answer.forbidden_in == number_space()
+            if not is_here or not allow_reader(answer.pid):
+                return False
         return False
 
     def _check_connected(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from live_eval.process_memory import read_memory
+from live_eval.process_memory import number_space, read_memory
 from live_eval.reasons import DiscardReason
 from live_eval.subscriber.arrival import PIECE_BYTES
 from live_eval.subscriber.expected import SyncFault
@@ -27,6 +27,8 @@ def reach(probe: MemoryProbe) -> MemoryReach:
     try:
         read_memory(probe.pid, probe.address, mark)
         read_memory(probe.pid, probe.payload, np.zeros(1, dtype=np.uint8))
+    except PermissionError:
+        return MemoryReach(pid=os.getpid(), reads=False, forbidden_in=number_space())
     except OSError:
         return MemoryReach(pid=os.getpid(), reads=False)
     return MemoryReach(pid=os.getpid(), reads=mark.tobytes() == probe.mark.encode())

@@ -16,6 +16,9 @@ from protocol.messages import (
     BucketHeader,
     JobEvent,
     JobResult,
+    MemoryProbe,
+    MemoryRange,
+    MemoryReach,
     Message,
     Ok,
     ReceiveBucket,
@@ -227,6 +230,13 @@ UNENCODABLE: dict[str, Message] = {
     "a wrong type": SyncCommit(sync_id="s", weight_version="3"),  # pyright: ignore[reportArgumentType]
     "a foreign object": SyncCommit(sync_id="s", weight_version=object()),  # pyright: ignore[reportArgumentType]
     "a number for a word": JobEvent(job_id="j", dataset="d", status=3),  # pyright: ignore[reportArgumentType]
+    "no process": MemoryReach(pid=0, reads=False),
+    "every process": MemoryReach(pid=-1, reads=False),
+    "a process beyond 31 bits": MemoryRange(pid=2**32 + 1, address=1, num_bytes=1),
+    "no address": MemoryProbe(pid=1, address=1, mark="m", payload=0),
+    "no mark": MemoryProbe(pid=1, address=1, mark="", payload=1),
+    "a mark beyond ASCII": MemoryProbe(pid=1, address=1, mark="ü", payload=1),
+    "less than no bytes": MemoryRange(pid=1, address=1, num_bytes=-1),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import ray
 import ray.exceptions
 
+from live_eval.process_memory import number_space
 from live_eval.publisher import ray_link
 from live_eval.publisher.own_memory import InPlace
 from live_eval.publisher.ray_link import RayLink
@@ -144,6 +145,9 @@ class Reader:
         return self.answers.pop(0) if isinstance(self.sent[-1], MemoryProbe) else Ok()
 
 
+BUSY = 9
+"""A process that cannot be allowed, because another one is."""
+FORBIDDEN = MemoryReach(pid=7, reads=False, forbidden_in=number_space())
 BEGIN = SyncBegin(
     sync_id="life/1", run_id="run", incarnation_id="life", weight_version=1, sources=("pp_0",), num_bytes=8
 )
@@ -162,10 +166,14 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise pending
         return encode(pending)
 
+    def allow(pid: int) -> bool:
+        found.append(pid)
+        return pid != BUSY
+
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(ray, "put", lambda payload: "ref")
-    monkeypatch.setattr(ray_link, "allow_reader", found.append)
+    monkeypatch.setattr(ray_link, "allow_reader", allow)
     return found
 
 
@@ -185,7 +193,7 @@ def test_a_receiver_that_reads_this_memory_is_told_where_the_payload_lies(allowe
 
 
 def test_a_receiver_that_may_not_read_is_allowed_to(allowed: list[int]) -> None:
-    link = RayLink(Reader([MemoryReach(pid=7, reads=False), MemoryReach(pid=7, reads=True)]))
+    link = RayLink(Reader([FORBIDDEN, MemoryReach(pid=7, reads=True)]))
     assert isinstance(link.put(PAYLOAD), InPlace)
     assert allowed == [7]
 
@@ -193,7 +201,8 @@ def test_a_receiver_that_may_not_read_is_allowed_to(allowed: list[int]) -> None:
 @pytest.mark.parametrize(
     "answers",
     [
-        [MemoryReach(pid=7, reads=False)] * 2,
+        [FORBIDDEN] * 2,
+        [MemoryReach(pid=BUSY, reads=False, forbidden_in=number_space())],
         [ErrorReply(code="unknown_message", message="memory_probe")],
         [ray.exceptions.GetTimeoutError("late")],
         [ray.exceptions.ActorDiedError()],
@@ -206,8 +215,19 @@ def test_a_receiver_that_cannot_read_gets_the_payload_through_the_object_store(
     assert [link.put(PAYLOAD), link.put(PAYLOAD)] == ["ref", "ref"]
 
 
+@pytest.mark.parametrize("elsewhere", ["", "another-host/4026531836"])
+def test_the_number_of_a_process_elsewhere_gives_no_process_here_a_right(
+    allowed: list[int], monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
+    reader = Reader([MemoryReach(pid=7, reads=False, forbidden_in=elsewhere)] * 2)
+    assert RayLink(reader).put(PAYLOAD) == "ref"
+    monkeypatch.setattr(ray_link, "number_space", lambda: "")  # this one does not know where it is
+    assert RayLink(reader).put(PAYLOAD) == "ref"
+    assert allowed == []
+
+
 def test_another_sync_asks_anew(allowed: list[int]) -> None:
-    link = RayLink(Reader([MemoryReach(pid=7, reads=True), *[MemoryReach(pid=8, reads=False)] * 2]))
+    link = RayLink(Reader([MemoryReach(pid=7, reads=True), MemoryReach(pid=8, reads=False)]))
     assert isinstance(link.put(PAYLOAD), InPlace)
     link.start(BEGIN)
     assert link.put(PAYLOAD) == "ref"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 
@@ -11,8 +12,10 @@ import pytest
 from fakes.sync import MODEL, content
 
 from live_eval.digests import tensor_digest
+from live_eval.process_memory import number_space
 from live_eval.publisher.own_memory import InPlace, Mark
 from live_eval.reasons import DiscardReason
+from live_eval.subscriber import foreign_memory
 from live_eval.subscriber.arrival import PIECE_BYTES, unpack
 from live_eval.subscriber.expected import SyncFault
 from live_eval.subscriber.foreign_memory import ForeignPayload, reach
@@ -40,7 +43,17 @@ def test_a_reader_finds_the_mark() -> None:
 )
 def test_a_reader_that_does_not_find_it_says_so(change: dict[str, object]) -> None:
     mark = Mark()
-    assert not reach(msgspec.structs.replace(mark.probe(BYTES), **change)).reads
+    answer = reach(msgspec.structs.replace(mark.probe(BYTES), **change))
+    assert (answer.reads, answer.forbidden_in) == (False, "")
+
+
+def test_a_reader_that_the_system_forbids_it_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(pid: int, address: int, into: np.ndarray) -> None:
+        raise OSError(errno.EPERM, "not allowed")
+
+    monkeypatch.setattr(foreign_memory, "read_memory", forbid)
+    answer = reach(Mark().probe(BYTES))
+    assert (answer.pid, answer.reads, answer.forbidden_in) == (os.getpid(), False, number_space())
 
 
 def test_pieces_are_those_bytes_in_whatever_order() -> None:
