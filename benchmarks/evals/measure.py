@@ -39,9 +39,9 @@ class Found:
     load: Measured
     """The server's own load of a version and one token, idle, without live-eval."""
     first_token: Measured
-    """commit() about to be sent -> the version's first answer is scored and on record."""
+    """commit() about to be sent -> the version's first answer is scored and in its file."""
     cancelled: Measured
-    """V' sealed while 64 endless requests of V are under way -> V' first answer on record."""
+    """V' sealed while 64 endless requests of V are under way -> V' first answer in its file."""
     saturated: Measured
     """An eval set at the server's full rate, without live-eval."""
     continuous: Measured
@@ -122,7 +122,10 @@ def _continuous(rig: Rig, model: EvalModel) -> list[float]:
 
 
 def _first_answer_at(rig: Rig, version: Committed) -> float:
-    return _ended_at(rig, f"v{version.policy_version}/{FIRST}")
+    """When the set's only sample was written; what is done behind it is no part of the way to it."""
+    job_id = f"v{version.policy_version}/{FIRST}"
+    _ended_at(rig, job_id)
+    return rig.samples_of(job_id).stat().st_mtime
 
 
 def _ended_at(rig: Rig, job_id: str) -> float:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from live_eval.channel import BlockingClient, notify, socket_path
 from live_eval.config import EngineSettings, ServiceConfig, StoreSettings
 from live_eval.errors import LedgerError, TransportError
+from live_eval.evaluation.job import sample_file
 from live_eval.publisher.base import bucketize, tensor_meta
 from live_eval.results.reader import LedgerReader
 from live_eval.rundir import SERVICE_SOCKET, RunDir
@@ -166,6 +167,10 @@ class Rig:
 
         self.until(ended, f"{job_id} ends")
         return found[0]
+
+    def samples_of(self, job_id: str) -> Path:
+        """The file of a job that succeeded at once."""
+        return self.run_dir.samples / sample_file(job_id)
 
     def running(self) -> tuple[str, ...]:
         """Jobs that run now."""
