@@ -142,6 +142,15 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _flag(
         ENGINES,
+        "--eval-engines-per-eval",
+        "How many of the eval engines work on one checkpoint: N, so that several are evaluated side by side; "
+        "fair, those that are free, divided among the checkpoints that wait; all. A policy version has all.",
+        default="all",
+        type=str,
+        metavar="{N,fair,all}",
+    ),
+    _flag(
+        ENGINES,
         "--eval-engine-timeout-s",
         "Longest wait for an eval engine that can serve: at the start, and before an eval if all are down.",
         default=900.0,

@@ -82,6 +82,7 @@ def service_config(plan: ServicePlan, *, run_id: str, model_bytes: int, data_dir
             skip_first=settings.skip_first,
             queue_size=settings.queue_size,
             max_consecutive_cancels=settings.max_consecutive_cancels,
+            engines_per_eval=engines.per_eval,
             job_timeout_s=settings.timeout_s,
             drain_timeout_s=settings.drain_timeout_s,
         ),

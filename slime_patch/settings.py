@@ -23,7 +23,7 @@ from slime_patch.updates import Updates, updates_of
 from slime_patch.wandb_settings import WandbSettings, wandb_settings
 
 if TYPE_CHECKING:
-    from live_eval.scheduling.config import OnUpdate
+    from live_eval.scheduling.config import EnginesPerEval, OnUpdate
 
 Mode = Literal["latest-synced", "checkpoint"]
 OnFailure = Literal["record", "alert", "stop"]
@@ -46,6 +46,8 @@ class EngineChoice:
     args: tuple[str, ...] = ()
     concurrency: int = 64
     """Samples in flight per engine."""
+    per_eval: EnginesPerEval = "all"
+    """How many of them a checkpoint's evaluation has."""
 
     @property
     def num_engines(self) -> int:
@@ -188,7 +190,11 @@ def _engines(args: Namespace, argv: Sequence[str]) -> EngineChoice:
                 "out, and "
                 "set the servers up where you start them"
             )
-        return EngineChoice(addresses=addresses, concurrency=args.eval_concurrency)
+        return EngineChoice(
+            addresses=addresses,
+            concurrency=args.eval_concurrency,
+            per_eval=_per_eval(args.eval_engines_per_eval),
+        )
     if num_gpus is None:
         raise ConfigError(
             "live eval needs engines of its own: give --eval-num-gpus N (beside the GPUs of trainer and "
@@ -210,7 +216,16 @@ def _engines(args: Namespace, argv: Sequence[str]) -> EngineChoice:
             argv, own, rollout_gpus_per_engine=args.rollout_num_gpus_per_engine, gpus_per_engine=per_engine
         ),
         concurrency=args.eval_concurrency,
+        per_eval=_per_eval(args.eval_engines_per_eval),
     )
+
+
+def _per_eval(word: str) -> EnginesPerEval:
+    if word == "all" or word == "fair":
+        return word
+    if not word.isdecimal() or int(word) < 1:
+        raise ConfigError(f"--eval-engines-per-eval is {word!r}: give all, fair or a number of engines")
+    return int(word)
 
 
 def _url(address: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from live_eval.config import ServiceConfig
 from slime_patch.drain import waiting_line
 from slime_patch.service_actor import ServiceState
@@ -61,6 +63,12 @@ def test_concurrency_is_per_engine(parse: Parse) -> None:
     found = limits(settings(parse, "--eval-concurrency 100"))
     assert (found.chunk_size, found.num_in_flight) == (32, 6)
     assert limits(settings(parse, "--eval-concurrency 1")).num_in_flight == 2
+
+
+@pytest.mark.parametrize(("word", "part"), [("all", "all"), ("fair", "fair"), ("2", 2)])
+def test_checkpoints_share_the_engines_as_told(parse: Parse, word: str, part: int | str) -> None:
+    found = config(parse, f"--eval-engines-per-eval {word}").schedule
+    assert (found.engines_per_eval, found.num_engines) == (part, 2)
 
 
 def test_engines_take_their_own_gpus(parse: Parse) -> None:

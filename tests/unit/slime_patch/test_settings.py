@@ -111,6 +111,8 @@ def test_running_engines(parse: Parse) -> None:
         (LIVE + " --eval-num-gpus 3 --eval-num-gpus-per-engine 2", {}, "first a multiple of the second"),
         (LIVE + " --eval-engine-addrs h:1", {}, "leave --eval-num-gpus and --eval-sglang"),
         (f"--eval-mode latest-synced {DATA} --eval-engine-addrs host", {}, "give HOST:PORT"),
+        (LIVE + " --eval-engines-per-eval half", {}, "--eval-engines-per-eval is 'half': give all, fair or"),
+        (LIVE + " --eval-engines-per-eval 0", {}, "--eval-engines-per-eval is '0': give all, fair or"),
         (LIVE + " --eval-transport nccl", {"offload_train": True}, "destroys all groups .*transport ray"),
         (
             f"--eval-mode latest-synced {DATA} --eval-engine-addrs h:1 --eval-transport nccl",
