@@ -91,7 +91,7 @@ class DiscardReason(StrEnum):
     STORE_FULL = "store_full"
     STORE_FAILED = "store_failed"
     PAYLOAD_LOST = "payload_lost"
-    """An object ref's owner died, or the object was lost or late."""
+    """An object ref's owner died, the object was lost or late, or memory could not be read."""
     GROUP_FAILED = "group_failed"
     """The torch.distributed group broke while receiving."""
     RECEIVER_RESTARTED = "receiver_restarted"

@@ -160,10 +160,10 @@ FLAGS: tuple[Flag, ...] = (
         STORE,
         "--eval-transport",
         "How weights reach the eval engines' node. ray, the default: the trainer copies them to host memory, "
-        "and they travel as Ray objects beside the training. disk: the same, as files in "
-        "--eval-transport-dir; where slime's own updates are files, links to these, and the only way. nccl: "
-        "the receiver is one more member of the group in which slime broadcasts; no copy, but a receiver "
-        "that dies during an update ends the training.",
+        "and beside the training the receiver reads them there, or gets them as Ray objects where it cannot. "
+        "disk: copied as well, then handed over as files in --eval-transport-dir; where slime's own updates "
+        "are files, links to these, and the only way. nccl: the receiver is one more member of the group in "
+        "which slime broadcasts; no copy, but a receiver that dies during an update ends the training.",
         choices=("ray", "nccl", "disk"),
     ),
     _flag(

@@ -30,7 +30,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--transport",
         choices=("nccl", "ray"),
         default="nccl",
-        help="how weights travel: torch.distributed (gloo on a CPU) or Ray object refs (default nccl)",
+        help="how weights travel: torch.distributed (gloo on a CPU), or over Ray (default nccl)",
     )
     parser.add_argument(
         "--eval-on-update",

@@ -1,4 +1,4 @@
-"""The publisher that copies into host memory, and a thread hands over: as object refs, or as files.
+"""The publisher that copies into host memory; a thread hands that over, through Ray or as files.
 
 Training thread: begin takes a staging slot, put_bucket copies into it, commit passes it on.
 Everything that speaks to Ray, or writes files, happens in the sender thread. Invariants: nothing

@@ -1,4 +1,4 @@
-"""The receiver as a Ray actor: bytes of messages in, bytes of answers out, payloads as object refs.
+"""The receiver as a Ray actor: messages in, answers out, payloads as object refs or where they lie.
 
 Ray restarts the actor when it dies; its new life ends what the old one left unfinished.
 Invariants: no wait for a payload is without a deadline; a payload is copied into the store and
