@@ -22,7 +22,7 @@ help: ## this list
 	@echo "  Options of demo: OUT VERSIONS SEED TRANSPORT=nccl|ray POLICY=finish|cancel|queue INTERVAL SAMPLES"
 	@echo "  CHECKPOINTS ENGINES; ARGS passes anything on (to pytest too: make test ARGS='-k session')."
 
-setup: ## make .venv with everything pinned, the real SGLang on a CPU among it (3 minutes, 4 GB; then nothing)
+setup: ## make .venv with everything pinned, the real SGLang on a CPU among it (4 minutes, 4 GB; then nothing)
 	@scripts/setup.sh
 
 demo: setup ## train a small model on the CPU and see each version evaluated by the real engine (OUT=out/demo)
@@ -53,7 +53,7 @@ fmt: setup ## let ruff fix and format
 	$(PYTHON_BIN) -m ruff check --fix .
 	$(PYTHON_BIN) -m ruff format .
 
-bench: setup ## what a sync costs the trainer, 7 minutes; the figures as JSON with OUT=FILE, other sizes with GB="0.25 1 2"
+bench: setup ## what a sync costs the trainer, 8 minutes; the figures as JSON with OUT=FILE, other sizes with GB="0.25 1 2"
 	$(PYTHON_BIN) -m benchmarks $(if $(OUT),--out $(OUT)) $(if $(GB),--gb $(GB)) $(ARGS)
 
 bench-faults: setup ## break 2,000 syncs in every known way and check what is sealed (TRANSPORT=disk|nccl|ray SEED SYNCS)
