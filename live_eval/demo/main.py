@@ -12,8 +12,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from live_eval.demo.driver import DemoDriver, DemoFailed
 from live_eval.demo.plan import DemoOptions, earlier_run, prepare
 from live_eval.demo.report import demo_report, num_scored, unfinished_jobs
@@ -21,11 +19,13 @@ from live_eval.demo.view import DemoView
 from live_eval.errors import ConfigError
 from live_eval.results.plot import plot_scores
 from live_eval.results.reader import LedgerReader
-from live_eval.results.tables import show_results
+from live_eval.results.tables import make_console, show_results
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
+
+    from rich.console import Console
 
     from live_eval.rundir import RunDir
 
@@ -38,7 +38,7 @@ def run_demo(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     os.environ |= {**QUIET, **os.environ}
     options = DemoOptions.of(args)
-    view = DemoView(Console())
+    view = DemoView(make_console())
     began = time.monotonic()
     view.say(f"preparing {options.out}: an untrained model and two held-out eval sets")
     earlier = earlier_run(options.out)
