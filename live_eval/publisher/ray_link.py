@@ -9,6 +9,7 @@ of it is handed to nobody.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
     from protocol.messages import Message
+
+logger = logging.getLogger(__name__)
 
 PUT_TIMEOUT_S = 60.0
 """Longest wait for the object store to take one payload."""
@@ -66,11 +69,14 @@ class RayLink:
         self._mark = Mark() if in_place else None
         self._reads: bool | None = None
         """Whether the receiver can read the memory here; None until it was asked in this sync."""
+        self._told: bool | None = None
+        """What the log says of it."""
 
     def put(self, payload: np.ndarray) -> ObjectRef | InPlace:
         """Leave the bytes where they are if the receiver reads them there; else `put_in_store`."""
         if self._mark is not None and self._reads is None:
             self._reads = self._is_read_by_receiver(self._mark, payload)
+            self._tell(self._reads)
         return InPlace(payload) if self._reads else self.put_in_store(payload)
 
     def put_in_store(self, payload: np.ndarray) -> ObjectRef:
@@ -158,6 +164,12 @@ class RayLink:
             if not is_here or not allow_reader(answer.pid):
                 return False
         return False
+
+    def _tell(self, reads: bool) -> None:
+        if reads is not self._told:
+            self._told = reads
+            way = "are read in place by the receiver" if reads else "go through Ray's object store"
+            logger.info("weights %s", way)
 
     def _check_connected(self) -> None:
         # Without this a call after ray.shutdown() would start a Ray of its own.

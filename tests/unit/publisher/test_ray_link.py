@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -226,8 +227,17 @@ def test_the_number_of_a_process_elsewhere_gives_no_process_here_a_right(
     assert allowed == []
 
 
-def test_another_sync_asks_anew(allowed: list[int]) -> None:
-    link = RayLink(Reader([MemoryReach(pid=7, reads=True), MemoryReach(pid=8, reads=False)]))
-    assert isinstance(link.put(PAYLOAD), InPlace)
-    link.start(BEGIN)
+def test_another_sync_asks_anew_and_the_log_says_what_has_changed(
+    allowed: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    reads = MemoryReach(pid=7, reads=True)
+    link = RayLink(Reader([reads, reads, MemoryReach(pid=8, reads=False)]))
+    for _ in range(2):
+        assert isinstance(link.put(PAYLOAD), InPlace)
+        link.start(BEGIN)
     assert link.put(PAYLOAD) == "ref"
+    assert [record.message for record in caplog.records] == [
+        "weights are read in place by the receiver",
+        "weights go through Ray's object store",
+    ]
