@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -33,12 +34,15 @@ def stand_back(*, whole_process: bool = False) -> None:
     """Let work of ordinary priority on this host come first, from now on.
 
     For the calling thread and those that it starts afterwards; with `whole_process` for all threads
-    that are there. Linux has a priority for each thread.
+    that are there. Linux has a priority for each thread, and a policy for work that nobody waits for:
+    when it wakes up, it takes no core from who is at work.
     """
     for thread in _threads() if whole_process else (threading.get_native_id(),):
         try:
             now = os.getpriority(os.PRIO_PROCESS, thread)
             os.setpriority(os.PRIO_PROCESS, thread, min(now + STEPS_BACK, LAST_PLACE))
+            if sys.platform == "linux":
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
         except OSError:  # the thread has ended, or the sandbox forbids it: only a courtesy is lost
             continue
 

@@ -42,3 +42,18 @@ def test_standing_back_again_and_again_ends_at_the_last_place() -> None:
             stand_back()
 
     assert priority_in_thread(often) == (19, 19)
+
+
+def test_a_thread_that_stands_back_takes_no_core_from_who_is_at_work() -> None:
+    found: list[int] = []
+
+    def stand_back_and_look() -> None:
+        stand_back()
+        found.append(os.sched_getscheduler(threading.get_native_id()))
+
+    before = os.sched_getscheduler(0)
+    thread = threading.Thread(target=stand_back_and_look)
+    thread.start()
+    thread.join()
+    assert found == [os.SCHED_BATCH]
+    assert os.sched_getscheduler(0) == before
