@@ -18,7 +18,7 @@ DEMO_OPTIONS := $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(SEED),--seed $(S
 .PHONY: help setup demo test test-py312 test-sglang-next test-slime check fmt bench bench-faults bench-soak bench-kills clean distclean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Options of demo: OUT VERSIONS SEED TRANSPORT=nccl|ray POLICY=finish|cancel|queue INTERVAL SAMPLES"
 	@echo "  CHECKPOINTS ENGINES; ARGS passes anything on (to pytest too: make test ARGS='-k session')."
 
