@@ -18,18 +18,13 @@ from pathlib import Path
 
 from live_eval.errors import LedgerError
 from live_eval.results.migrations import ATTEMPTS_TABLE, ATTEMPTS_TRIGGERS, STEPS
+from live_eval.sqlite import BUSY_TIMEOUT_S, SMALL_CACHE
 
 SCHEMA_VERSION = 2
 """2 added the attempts. A ledger of an earlier version is brought up by the service that goes on with it
 (see migrations) and read as it is by everybody else; one of a later version is refused."""
 APPLICATION_ID = 0x4C45_4C47
 """Marks the file as a ledger ("LELG"), so that another program's database is never touched."""
-
-BUSY_TIMEOUT_S = 30.0
-"""How long a statement waits for another connection's short write transaction."""
-SMALL_CACHE = "PRAGMA cache_size=-256"
-"""KiB a connection, of which a service has several; SQLite's own 2,000 fill over an hour. Pages come from the
-system's cache all the same."""
 
 _TERMINAL = "('succeeded','failed','timed_out','cancelled','superseded','dropped')"
 

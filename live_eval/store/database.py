@@ -15,12 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from live_eval.errors import StoreError, StoreFull
+from live_eval.sqlite import BUSY_TIMEOUT_S, SMALL_CACHE
 
-BUSY_TIMEOUT_S = 30.0
-"""How long a statement waits for another process's transaction; each of ours takes milliseconds."""
-SMALL_CACHE = "PRAGMA cache_size=-256"
-"""KiB a connection, of which a service has several; SQLite's own 2,000 fill over an hour. Pages come from the
-system's cache all the same."""
 _RETRY_S = 0.02
 
 

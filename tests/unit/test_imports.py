@@ -42,6 +42,7 @@ LEAVES = {
         "rundir",
         "processes",
         "process_memory",
+        "sqlite",
         "mailbox",
     )
 }
