@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from live_eval.config import HttpSettings
 from live_eval.errors import ConfigError
+from live_eval.scheduling.config import engines_per_eval_of
 from slime_patch.arguments import FLAGS, MODE_FLAG, MODES, given_flags
 from slime_patch.datasets import DatasetPlan, plan_datasets
 from slime_patch.engine_args import device_of, dtype_of, engine_args
@@ -221,11 +222,12 @@ def _engines(args: Namespace, argv: Sequence[str]) -> EngineChoice:
 
 
 def _per_eval(word: str) -> EnginesPerEval:
-    if word == "all" or word == "fair":
-        return word
-    if not word.isdecimal() or int(word) < 1:
-        raise ConfigError(f"--eval-engines-per-eval is {word!r}: give all, fair or a number of engines")
-    return int(word)
+    try:
+        return engines_per_eval_of(word)
+    except ValueError as error:
+        raise ConfigError(
+            f"--eval-engines-per-eval is {word!r}: give all, fair or a number of engines"
+        ) from error
 
 
 def _url(address: str) -> str:

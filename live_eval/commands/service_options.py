@@ -112,11 +112,11 @@ def service_config(
 
 
 def _part(text: str) -> EnginesPerEval:
-    if text == "all" or text == "fair":
-        return text
+    from live_eval.scheduling.config import engines_per_eval_of
+
     try:
-        return positive_int(text)
-    except (ValueError, argparse.ArgumentTypeError) as error:
+        return engines_per_eval_of(text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is neither all, fair nor a number of engines") from error
 
 

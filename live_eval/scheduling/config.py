@@ -13,6 +13,16 @@ EnginesPerEval = int | Literal["all", "fair"]
 """Engines of a checkpoint's evaluation: so many, all of them, or its part of those that are free."""
 
 
+def engines_per_eval_of(word: str) -> EnginesPerEval:
+    """What a user's word means; ValueError if it is neither all, fair nor a number of engines."""
+    if word == "all" or word == "fair":
+        return word
+    number = int(word)
+    if number < 1:
+        raise ValueError(f"{number} engines")
+    return number
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchedulerConfig:
     """How versions become evaluations and in which order these run. ConfigError if a value cannot work."""
