@@ -141,20 +141,19 @@ class SyncSender(SenderThread):
         if outcome := self._ask(begin, deadline):
             return outcome
         digests: dict[str, str] = {}
-        pending, under_way = None, None
+        pending: Any = None
         for index, bucket in enumerate(sync.buckets):
             payload = self._link.put(bucket.payload)
             # One bucket is under way at a time: that keeps the order, and what is in the object
             # store stays below two buckets.
             if pending is not None and (outcome := self._answer(pending, deadline)):
                 return outcome
-            # Not while the receiver is at work on it: where cores are few, one of two would take its turns
-            # on the training thread's.
+            # Not beside the receiver's work: where cores are few, one of the two would take its turns on the
+            # training thread's.
             names = (tensor.name for tensor in bucket.tensors)
             digests.update(zip(names, map(tensor_digest, bucket.views()), strict=True))
-            under_way = payload  # held until it is answered
+            under_way = payload  # held until it is answered, while `payload` is the next one already
             pending = self._link.start(_header(sync, index, bucket), under_way)
-            del payload
         if pending is not None and (outcome := self._answer(pending, deadline)):
             return outcome
         sync.release()
