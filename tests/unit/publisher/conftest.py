@@ -24,7 +24,7 @@ CONFIG = RayPublisherConfig(
     incarnation_id="life-1",
     bucket_bytes=128,
     deadline_s=0.2,
-    answer_timeout_s=0.3,
+    answer_timeout_s=5.0,
     sync_timeout_s=10.0,
 )
 

@@ -94,7 +94,7 @@ def test_a_frozen_receiver_costs_the_deadline_once(side: Side, outcomes: Outcome
 def test_a_receiver_that_does_not_answer_in_time_loses_the_version_and_not_the_slot(
     side: Side, outcomes: Outcomes
 ) -> None:
-    publisher = side.publisher()
+    publisher = side.publisher(answer_timeout_s=0.3)
     side.link.freeze()
     publish(publisher, 1)
     time.sleep(0.5)
@@ -206,7 +206,7 @@ def test_a_slot_that_the_receiver_reads_in_place_is_kept_until_it_has(side: Side
 def test_a_slot_that_is_overwritten_while_it_is_read_makes_no_version(side: Side, outcomes: Outcomes) -> None:
     side.link.in_place = True
     side.link.freezes_at = BucketHeader
-    publisher = side.publisher()
+    publisher = side.publisher(answer_timeout_s=0.3)
     assert publish(publisher, 1).published
     time.sleep(0.5)  # given up, so the next sync has the slot while the first bucket is still to be read
     assert publish(publisher, 2).published
