@@ -7,7 +7,8 @@
     each second: tick ------------+
 
 Everything here runs in one event loop and carries out the actions of one event, in order and
-without a pause, before the next event is seen. Only the evaluations themselves are tasks beside it.
+without a pause, before the next event is seen. Beside it are the evaluations, each a task, and the
+removal of what the store need not keep, in a thread.
 
     who waits            for what                                     who ends the wait
     the loop             a poke, or a second                          anything that happened
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from live_eval.coordinator.checkpoints import train_step_of
+from live_eval.coordinator.collecting import Collecting
 from live_eval.coordinator.evaluator import Evaluator, RunEnd
 from live_eval.coordinator.feed import (
     IncarnationEnded,
@@ -40,7 +42,7 @@ from live_eval.coordinator.feed import (
     VersionSealed,
     VersionsFeed,
 )
-from live_eval.errors import AlreadyEnded, ConfigError, LiveEvalError, NoSuchVersion, StoreError
+from live_eval.errors import AlreadyEnded, ConfigError, LiveEvalError, NoSuchVersion
 from live_eval.reasons import EndReason
 from live_eval.scheduling.actions import (
     CancelRunning,
@@ -105,6 +107,7 @@ class Coordinator:
         self._clock = clock
         self._end_timeout_s = end_timeout_s
         self._feed = VersionsFeed(store)
+        self._collecting = Collecting(store, on_fault=self._fail)
         self._poked = asyncio.Event()
         self._finished = asyncio.Event()
         self._evaluations: set[asyncio.Task[None]] = set()
@@ -238,7 +241,7 @@ class Coordinator:
                 self._apply(self._scheduler.version_sealed(_target(record), now=now))
                 # Whoever needs the version has its own pin by now.
                 self._store.unpin(record.policy_version, FRESH_OWNER)
-                self._collect()
+                self._collecting.ask()
             case VersionLost(record):
                 self._records.lost(record)
                 self._apply(self._scheduler.version_dropped(record.policy_version, now=now))
@@ -262,7 +265,7 @@ class Coordinator:
                     self._store.pin(version, owner, PinKind.WAITING)
             case Unpin(policy_version=version, owner=owner):
                 self._store.unpin(version, owner)
-                self._collect()
+                self._collecting.ask()
             case RunEvaluation():
                 task = asyncio.create_task(self._evaluate(action), name=f"eval-{action.evaluation}")
                 self._evaluations.add(task)
@@ -278,12 +281,6 @@ class Coordinator:
             case Finished():
                 self._finished.set()
                 self._poked.set()
-
-    def _collect(self) -> None:
-        try:
-            self._store.collect()
-        except StoreError as error:  # the bytes go on counting, and the next look tries again
-            logger.warning("what nobody needs stays in the store: %s", error)
 
     async def _evaluate(self, action: RunEvaluation) -> None:
         """Task supervisor of one evaluation: whatever it raises ends in a reason, or ends the loop."""
@@ -314,6 +311,7 @@ class Coordinator:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=self._end_timeout_s)
+        await self._collecting.close(self._end_timeout_s)
 
     # --- reports of the evaluator ---------------------------------------------------------
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Self
 from live_eval.engines.calls import Calls
 from live_eval.engines.engine import EngineState
 from live_eval.engines.fingerprint import distance, tolerance
+from live_eval.engines.pin import EnginePin
 from live_eval.engines.requests import RequestsLost
 from live_eval.errors import EngineDied, EngineError, PinMismatch
 
 if TYPE_CHECKING:
     from live_eval.engines.engine import Engine
     from live_eval.engines.group import EngineGroup
-    from live_eval.engines.pin import EnginePin, PinTarget
+    from live_eval.engines.pin import PinTarget
     from live_eval.engines.requests import Forwarded, Generation, GenRequest
 
 logger = logging.getLogger(__name__)
@@ -80,7 +81,8 @@ class Lease:
     async def pin(self, target: PinTarget) -> PinReport:
         """Put the target on every engine that can serve, and prove it.
 
-        CorruptVersion or another StoreError: the files are bad, and no engine has seen them.
+        CorruptVersion or another StoreError: the files are bad, and no engine has loaded them; what the
+        engines held is gone.
         EngineError (LoadFailed, PinMismatch, ...): no engine holds the target; each that was
         tried is being killed and launched again. Requests still in flight are aborted first.
         If the caller is cancelled the load is not: release() waits for it.
@@ -208,17 +210,25 @@ class Lease:
         return report
 
     async def _pin_ready(self, target: PinTarget) -> PinReport:
-        verify_s = await self._group.pinner.check_files(target)
+        checking = asyncio.create_task(self._group.pinner.check_files(target))
+        if not any(engine.usable for engine in self._engines):
+            await checking  # nothing can be done beside it
         await self._wait_usable()
         lives = {engine: engine.life for engine in self._engines if engine.state is EngineState.READY}
-        outcomes = await asyncio.gather(*(self._pin_one(engine, target) for engine in lives))
+        outcomes = await asyncio.gather(
+            *(self._pin_one(engine, target, checking) for engine in lives), return_exceptions=True
+        )
         pins: dict[Engine, EnginePin] = {}
         failed: dict[Engine, EngineError] = {}
+        faults: list[BaseException] = []
         for engine, outcome in zip(lives, outcomes, strict=True):
-            if isinstance(outcome, EngineError):
-                failed[engine] = outcome
-            else:
-                pins[engine] = outcome
+            match outcome:
+                case EnginePin():
+                    pins[engine] = outcome
+                case EngineError():
+                    failed[engine] = outcome
+                case _:
+                    faults.append(outcome)
         failed |= _disagreeing(pins, target)
         for engine, pin in list(pins.items()):
             if engine not in failed and not engine.pinned(pin, life=lives[engine]):
@@ -227,25 +237,25 @@ class Lease:
             logger.warning("engine %s is not pinned to %s: %s", engine.name, target.label, error)
             pins.pop(engine, None)
             engine.quarantine(error, life=lives[engine])
-        if not pins:
-            raise next(iter(failed.values()), EngineDied("all engines were lost before the load"))
+        verify_s = await checking  # bad files are no engine's fault
+        if faults or not pins:
+            raise next(iter((*faults, *failed.values())), EngineDied("all engines were lost before the load"))
         for engine, pin in pins.items():
             self._group.pinner.book.add(target.digest, engine.flavour, pin.held.vector)
             self._group.pinner.book.add_checksum(target.digest, engine.flavour, pin.held.checksum)
         return _report(target, pins, failed, verify_s=verify_s)
 
-    async def _pin_one(self, engine: Engine, target: PinTarget) -> EnginePin | EngineError:
-        """The engine's pin, or why it failed; a server that dies meanwhile ends it at once."""
+    async def _pin_one(self, engine: Engine, target: PinTarget, checking: asyncio.Task[float]) -> EnginePin:
+        """The engine's pin; a server that dies meanwhile ends it at once, by an EngineDied."""
         before = engine.held
         if before is None:
-            return EngineDied(f"engine {engine.name} was lost before the load")
+            raise EngineDied(f"engine {engine.name} was lost before the load")
         self._group.load_began(engine, target.label)
-        try:
-            return await engine.while_alive(
-                self._group.pinner.pin(engine.client, target, before=before, flavour=engine.flavour)
+        return await engine.while_alive(
+            self._group.pinner.pin(
+                engine.client, target, before=before, flavour=engine.flavour, checking=checking
             )
-        except EngineError as error:
-            return error
+        )
 
     async def _check_one(self, engine: Engine, target: PinTarget) -> None:
         held, life = engine.held, engine.life

@@ -1,7 +1,7 @@
 """Putting a version into one engine, and proving that it is there.
 
-The order of steps is design: files first, since a bad one kills the server or is taken in
-silence; abort and flush, since a load into a busy server dies on an assertion; blank, load, label,
+The order of steps is design: abort and flush, since a load into a busy server dies on an assertion;
+blank; the files' check, since a bad one kills the server or is taken in silence; load, label,
 fingerprint. A server that has answered may still be busy, so each load that follows a request is
 preceded by a flush, a fingerprint's included. Knows one engine at a time and keeps no state but the book.
 
@@ -90,7 +90,7 @@ class EnginePin:
     held: Held
     label: str
     load_s: float
-    """Becoming idle and all loads, those of blank weights included."""
+    """Becoming idle and all loads, those of blank weights included, and what the files' check took longer."""
     fingerprint_s: float
     """One fingerprint."""
     moved: float
@@ -112,9 +112,9 @@ class Pinner:
     limits: PinLimits = field(default_factory=PinLimits)
 
     async def check_files(self, target: PinTarget) -> float:
-        """Check the target's files before any engine sees them; returns the seconds it took.
+        """Check the target's files, which no engine may load before; returns the seconds it took.
 
-        CorruptVersion, or what `target.verify` raises: no engine has been touched.
+        CorruptVersion, or what `target.verify` raises.
         """
         began = time.monotonic()
         await asyncio.to_thread(self._fits, target.path)
@@ -126,13 +126,26 @@ class Pinner:
         (vector,) = await client.logprobs([self.ids], timeout_s=self.limits.fingerprint_s)
         return tuple(vector)
 
-    async def pin(self, client: SGLangClient, target: PinTarget, *, before: Held, flavour: str) -> EnginePin:
+    async def pin(
+        self,
+        client: SGLangClient,
+        target: PinTarget,
+        *,
+        before: Held,
+        flavour: str,
+        checking: asyncio.Task[float] | None = None,
+    ) -> EnginePin:
         """Load the target into an engine that nobody else sends to, and prove it.
 
+        `checking`: the check of its files, where that goes on while the engine is made ready; what it
+        raises is raised here, and the engine has not seen the files.
         EngineTimeout: it did not become idle. LoadFailed, PinMismatch, EngineDied: see the class.
         """
         began = time.monotonic()
         await client.abort_all()
+        await self._blank(client)
+        if checking is not None:
+            await asyncio.shield(checking)  # other engines wait for it too
         vector, fingerprint_s = await self._load(client, target)
         checksum = await self._checksum(client, target, flavour) if before.checksum else ""
         near = tolerance(flavour.split("/")[1])
@@ -181,10 +194,13 @@ class Pinner:
             )
         return checksum
 
-    async def _load(self, client: SGLangClient, target: PinTarget) -> tuple[Vector, float]:
-        """Flush, blank, load, compare label, take the fingerprint; returns it and the seconds it took."""
+    async def _blank(self, client: SGLangClient) -> None:
+        """Flush, and replace what the engine holds by NaN."""
         await client.flush_until_idle(deadline_s=self.limits.flush_s)
         await client.load_from_disk(self.blank.nan_dir, BLANK_LABEL, timeout_s=self.limits.load_s)
+
+    async def _load(self, client: SGLangClient, target: PinTarget) -> tuple[Vector, float]:
+        """Load onto blank weights, compare label; the fingerprint, and the seconds it took."""
         await client.load_from_disk(target.path, target.label, timeout_s=self.limits.load_s)
         await self._check_label(client, target)
         began = time.monotonic()
@@ -208,6 +224,7 @@ class Pinner:
                 f"engine {client.name} answers success to loads and keeps its weights: it computes the same "
                 f"before and after {target.label!r}, and the same again after zeros"
             )
+        await self._blank(client)
         again, _ = await self._load(client, target)
         if (apart := distance(again, vector)) > near:
             raise PinMismatch(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from fakes.engine_group import SETTINGS, MakeGroup, Version, prompts, until
 from live_eval.engines.engine import EngineSpec, EngineState
 from live_eval.engines.fingerprint import FingerprintBook
 from live_eval.engines.group import EngineGroup
+from live_eval.engines.pin import BLANK_LABEL
 from live_eval.engines.requests import RequestsLost
 from live_eval.errors import (
     ConfigError,
@@ -27,6 +30,15 @@ from live_eval.errors import (
 )
 
 pytestmark = pytest.mark.usefixtures("quick_attach")
+
+
+def loads_of(server: FakeEngine) -> list[str]:
+    """Labels of the weights that the server was told to load, in order."""
+    return [label for path, _, label in (call.partition(" ") for call in server.calls) if label]
+
+
+def void(_: object) -> None:
+    """Drop a result."""
 
 
 async def test_requests_of_an_engine_that_dies_are_lost_and_no_others(
@@ -91,7 +103,7 @@ async def test_an_engine_that_stays_away_ends_the_waiting(make_group: MakeGroup,
         assert time.monotonic() - began < 5
 
 
-async def test_bad_files_touch_no_engine(make_group: MakeGroup, version: Version, tmp_path: Path) -> None:
+async def test_bad_files_are_loaded_by_no_engine(make_group: MakeGroup, version: Version) -> None:
     group, (server,) = await make_group()
     bad = version(1)
     (bad.path / "model.safetensors").write_bytes(b"")
@@ -99,11 +111,49 @@ async def test_bad_files_touch_no_engine(make_group: MakeGroup, version: Version
         server.calls.clear()
         with pytest.raises(CorruptVersion):
             await lease.pin(bad)
-        assert server.calls == []
+        assert loads_of(server) == [BLANK_LABEL]
         assert group.states() == {"e0": EngineState.READY}
         with pytest.raises(EngineError, match="nothing is pinned"):
             await lease.generate(prompts(1))
         await lease.pin(version(2))
+
+
+async def test_engines_are_made_ready_while_the_files_are_checked(
+    make_group: MakeGroup, version: Version
+) -> None:
+    group, servers = await make_group(2)
+    go_on = threading.Event()
+    target = replace(version(1), verify=lambda: void(go_on.wait(10)))
+    async with await group.lease("a") as lease:
+        pinning = asyncio.create_task(lease.pin(target))
+        await until(lambda: all(loads_of(server) == [BLANK_LABEL] for server in servers))
+        await asyncio.sleep(0.1)
+        assert not pinning.done()
+        assert all(loads_of(server) == [BLANK_LABEL] for server in servers)
+        go_on.set()
+        await pinning
+        assert all(loads_of(server) == [BLANK_LABEL, "1"] for server in servers)
+
+
+@pytest.mark.parametrize("fault", [CorruptVersion("a digest is off"), PermissionError("not ours to read")])
+async def test_a_check_that_fails_while_an_engine_fails_too_is_told_and_the_engine_restarts(
+    make_group: MakeGroup, version: Version, fault: Exception
+) -> None:
+    group, (first, second) = await make_group(2)
+    second.flush_refusals = math.inf
+
+    def fail() -> None:
+        raise fault
+
+    async with await group.lease("a") as lease:
+        with pytest.raises(type(fault), match=str(fault)):
+            await lease.pin(replace(version(1), verify=fail))
+        assert group.states()["e0"] is EngineState.READY
+        assert group.states()["e1"] is not EngineState.READY
+        second.flush_refusals = 0
+        await lease.pin(version(2))
+        assert loads_of(first) == [BLANK_LABEL, BLANK_LABEL, "2"]
+    assert "1" not in loads_of(second)
 
 
 async def test_after_a_failed_load_an_attached_engine_waits_for_its_owner_to_restart_it(
