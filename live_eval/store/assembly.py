@@ -96,7 +96,7 @@ class Assembly:
         return [_record(meta, digests[meta.name]) for meta in metas]
 
     def _copy_base_tensors(self, target: Path, metas: list[TensorMeta]) -> None:
-        shard = Shard(target, metas)
+        shard = Shard(target, metas, make=self._directories.spares.open)
         try:
             for meta in metas:
                 self._base.copy_tensor(meta.name, into=shard.places[meta.name])

@@ -11,6 +11,8 @@ import errno
 import os
 from pathlib import Path
 
+from live_eval.store.spares import Spares
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -23,6 +25,7 @@ class StoreDirectories:
         self.writer_lock = root / "writer.lock"
         self.versions = root / "versions"
         self.staging = root / "staging"
+        self.spares = Spares(root / "spare")
 
     def create(self) -> None:
         """Make what is not there yet."""
@@ -46,12 +49,17 @@ class StoreDirectories:
         sync_directory(self.versions)
         return target
 
-    def remove_version(self, policy_version: int) -> None:
-        """Remove a version's files, if there are any; by way of a rename, so nobody sees half of one."""
+    def remove_version(self, policy_version: int, *, keep_spares: bool = False) -> None:
+        """Remove a version's files, if there are any; by way of a rename, so nobody sees half of one.
+
+        With `keep_spares` those that can be written again are kept for the next version.
+        """
         path, trash = self.version(policy_version), self.staging / f"trash-v{policy_version:06d}"
         with contextlib.suppress(FileNotFoundError):
             path.chmod(0o755)  # moving a directory needs write access to it, except for root
             os.rename(path, trash)
+        if keep_spares:
+            self.spares.refill(trash)
         remove_flat(trash)
 
     def remove_staging(self, policy_version: int) -> None:

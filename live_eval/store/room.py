@@ -88,7 +88,7 @@ class Room:
         for row in rows:
             version = row["policy_version"]
             try:
-                self._directories.remove_version(version)
+                self._directories.remove_version(version, keep_spares=True)
             except OSError as error:
                 raise StoreError(
                     f"the files of policy version {version} cannot be removed: {error}"
@@ -97,13 +97,21 @@ class Room:
                 db.execute("UPDATE versions SET freed = 1 WHERE policy_version = ?", (version,))
 
     def used_bytes(self) -> int:
-        """Bytes that are claimed: hard-linked files in full, and what is not removed yet."""
-        (row,) = self._database.read("SELECT COALESCE(SUM(bytes), 0) AS used FROM versions WHERE freed = 0")
-        return row["used"]
+        """Bytes that are claimed: hard-linked files in full, and what is not removed yet.
+
+        Spare files are part of the claim of the version that is being received, which takes them.
+        """
+        (row,) = self._database.read(
+            "SELECT COALESCE(SUM(bytes), 0) AS used,"
+            " COALESCE(SUM(bytes) FILTER (WHERE state = ?), 0) AS claim FROM versions WHERE freed = 0",
+            VersionState.RECEIVING,
+        )
+        return row["used"] + max(0, self._directories.spares.num_bytes() - row["claim"])
 
     def _disk_bytes(self, policy_version: int) -> int:
         written = tree_bytes(self._directories.staging_of(policy_version))
-        return free_bytes(self._directories.root) + written - DISK_HEADROOM_BYTES
+        spare = self._directories.spares.num_bytes()  # they go before anything new is made
+        return free_bytes(self._directories.root) + written + spare - DISK_HEADROOM_BYTES
 
     def _try_reserve(self, claim: _Claim) -> bool:
         with self._database.write() as db:

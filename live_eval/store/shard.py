@@ -18,6 +18,7 @@ import numpy as np
 
 from live_eval.errors import StoreFull
 from live_eval.store.directories import is_full
+from live_eval.store.spares import MakeFile, create
 from live_eval.tensor_files import build_header, layout
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class Shard:
     dimension. The mapping lives as long as any view does; nobody may write after `close`.
     """
 
-    def __init__(self, path: Path, metas: Sequence[TensorMeta]) -> None:
-        """Create the file for these tensors, names unique; StoreFull if the disk cannot hold it."""
+    def __init__(self, path: Path, metas: Sequence[TensorMeta], *, make: MakeFile = create) -> None:
+        """Make the file for these tensors, names unique; StoreFull if the disk cannot hold it."""
         prefix, header = build_header(layout(metas))
         self.path = path
         self.metas = tuple(metas)
         self.num_bytes = header.num_bytes
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        self._descriptor = make(path, header.num_bytes)
         try:
             memory = _map(self._descriptor, header.num_bytes)
         except OSError as error:

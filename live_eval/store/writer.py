@@ -135,7 +135,7 @@ class StagedVersion:
         StoreFull if budget or disk cannot take it; both before any byte is written.
         """
         with self._lock, self._ends_on_error():
-            found = self._allocate(header, Shard)
+            found = self._allocate(header, self._shard)
             return [place for place in found if isinstance(place, np.ndarray)]
 
     def allocate_ranges(self, header: BucketHeader) -> list[np.ndarray | FileRange]:
@@ -196,6 +196,9 @@ class StagedVersion:
         self._arrived.update(meta.name for meta in metas)
         return shard
 
+    def _shard(self, path: Path, metas: list[TensorMeta]) -> Shard:
+        return Shard(path, metas, make=self._directories.spares.open)
+
     def _written_shard(self, path: Path, metas: list[TensorMeta]) -> WrittenShard:
         def flush(shard: WrittenShard) -> None:
             with self._lock:
@@ -204,7 +207,7 @@ class StagedVersion:
                 if idle and self._state is StagedState.OPEN and not self._verdict:
                     self._flushes.append(self._flusher.submit(shard.flush))
 
-        return WrittenShard(path, metas, on_progress=flush)
+        return WrittenShard(path, metas, make=self._directories.spares.open, on_progress=flush)
 
     def _bucket(self, header: BucketHeader) -> _Bucket:
         self._check_open()

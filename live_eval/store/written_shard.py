@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from live_eval.errors import StoreError, StoreFull
 from live_eval.store.directories import is_full
+from live_eval.store.spares import MakeFile, create
 from live_eval.tensor_files import build_header, layout
 
 if TYPE_CHECKING:
@@ -56,14 +57,15 @@ class WrittenShard:
         path: Path,
         metas: Sequence[TensorMeta],
         *,
+        make: MakeFile = create,
         on_progress: Callable[[WrittenShard], object] = lambda shard: None,
     ) -> None:
-        """Create the file for these tensors, names unique; StoreFull if the disk cannot hold its header."""
+        """Make the file for these tensors, names unique; StoreFull if the disk cannot hold its header."""
         prefix, header = build_header(layout(metas))
         self.path = path
         self.metas = tuple(metas)
         self.num_bytes = header.num_bytes
-        self._file: _File | None = _File(path, lambda: on_progress(self))
+        self._file: _File | None = _File(make(path, header.num_bytes), path, lambda: on_progress(self))
         self._file.write(memoryview(prefix), 0)
         # Its full length from the start: a tensor without bytes may be the last one.
         os.ftruncate(self._file.descriptor, header.num_bytes)
@@ -93,8 +95,8 @@ class WrittenShard:
 class _File:
     """A descriptor that is closed when nobody holds it any more."""
 
-    def __init__(self, path: Path, on_progress: Callable[[], object]) -> None:
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    def __init__(self, descriptor: int, path: Path, on_progress: Callable[[], object]) -> None:
+        self.descriptor = descriptor
         self._path = path
         self._on_progress = on_progress
         self._unflushed = 0

@@ -189,7 +189,7 @@ def test_a_directory_that_cannot_be_removed_still_counts(
     catalogue.mark_sealed(manifest(1), disk_bytes=60)
     catalogue.unpin(1, FRESH_OWNER)
 
-    def stuck(self: StoreDirectories, version: int) -> None:
+    def stuck(self: StoreDirectories, version: int, *, keep_spares: bool) -> None:
         raise PermissionError("not yours")
 
     with monkeypatch.context() as patch:

@@ -43,7 +43,8 @@ def numbers(store: VersionStore) -> list[int]:
 
 
 def on_disk(store: VersionStore) -> int:
-    return sum(tree_bytes(path) for top in ("versions", "staging") for path in (store.root / top).iterdir())
+    versions = (path for top in ("versions", "staging") for path in (store.root / top).iterdir())
+    return sum(map(tree_bytes, (*versions, store.root / "spare")))
 
 
 # --- opening ----------------------------------------------------------------------------
