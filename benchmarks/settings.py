@@ -7,7 +7,7 @@ from pathlib import Path
 
 MIN_ROUNDS = 5
 """A median of fewer says little."""
-NUM_ROUNDS = 7
+NUM_ROUNDS = 11
 """Unless the user says otherwise: single steps differ by as much as a copy takes."""
 
 

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from benchmarks.settings import Settings
     from benchmarks.update import Update
 
-NUM_WARM_UPS = 3
+NUM_WARM_UPS = 5
 """Of everything: after as many, no call asks the system for memory that it did not have before."""
-STEP_OVER_BACKGROUND = 1.4
+NUM_COLD = 3
+"""Of these, syncs until a store that keeps one version writes into the files of one that went."""
+STEP_OVER_BACKGROUND = 1.8
 """A step is so much longer than what a sync does in the background, which is slower beside a step."""
 OURS, EXPORT, COMPUTES, MOVES, KEEPS = "live-eval", "export", "computes", "moves", "keeps"
 
@@ -92,7 +94,7 @@ def measure(settings: Settings, gigabytes: float, place: Path, *, with_peers: bo
             updates[MOVES] = neighbour.moving()
         aside = _aside(weights, root) if with_peers else {}
         _warm_up(weights, updates | aside)
-        background_s = max(times.commit_s for times in site.times[1:])
+        background_s = max(times.commit_s for times in site.times[NUM_COLD:])
         if MOVES in updates:
             updates[COMPUTES] = neighbour.computing(background_s)
         site.times.clear()
