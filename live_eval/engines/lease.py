@@ -218,17 +218,10 @@ class Lease:
         outcomes = await asyncio.gather(
             *(self._pin_one(engine, target, checking) for engine in lives), return_exceptions=True
         )
-        pins: dict[Engine, EnginePin] = {}
-        failed: dict[Engine, EngineError] = {}
-        faults: list[BaseException] = []
-        for engine, outcome in zip(lives, outcomes, strict=True):
-            match outcome:
-                case EnginePin():
-                    pins[engine] = outcome
-                case EngineError():
-                    failed[engine] = outcome
-                case _:
-                    faults.append(outcome)
+        found = dict(zip(lives, outcomes, strict=True))
+        pins = {engine: pin for engine, pin in found.items() if isinstance(pin, EnginePin)}
+        failed = {engine: error for engine, error in found.items() if isinstance(error, EngineError)}
+        faults = [each for each in outcomes if not isinstance(each, (EnginePin, EngineError))]
         failed |= _disagreeing(pins, target)
         for engine, pin in list(pins.items()):
             if engine not in failed and not engine.pinned(pin, life=lives[engine]):
