@@ -195,10 +195,11 @@ async def test_an_engine_that_is_lost_between_its_load_and_the_verdict_is_not_pi
     make_group: MakeGroup, version: Version
 ) -> None:
     group, (first, second) = await make_group(2)
-    second.load_s = 0.3
+    second.load_s = 1.0
     async with await group.lease("a") as lease:
         pin = asyncio.create_task(lease.pin(version(1)))
         await until(lambda: first.label == "1" and first.calls[-1] == "/generate")
+        await asyncio.sleep(0.5)  # the answer has been taken, while the other engine still loads
         engine = group.engines[0]
         engine.quarantine(EngineDied("killed"), life=engine.life)
         report = await pin
