@@ -62,8 +62,8 @@ bench-faults: setup ## break 2,000 syncs in every known way and check what is se
 bench-soak: setup ## an hour of steady syncs and evals: what grows? (MINUTES=60 OUT=FILE CHART=PNG)
 	$(PYTHON_BIN) -m benchmarks.soak --minutes $(or $(MINUTES),60) $(if $(OUT),--out $(OUT)) $(if $(CHART),--chart $(CHART)) $(ARGS)
 
-bench-kills: setup ## kill -9 of the service at every write of whole jobs, each checked at its end (KILLS=250, 8 minutes)
-	LIVE_EVAL_KILLS=$(or $(KILLS),250) $(PYTHON_BIN) -m pytest -s tests/integration/test_job_kill_points.py $(ARGS)
+bench-kills: setup ## kill -9 of the service at every write of whole jobs, each checked at its end (KILLS=300, 10 minutes)
+	LIVE_EVAL_KILLS=$(or $(KILLS),300) $(PYTHON_BIN) -m pytest -s tests/integration/test_job_kill_points.py $(ARGS)
 
 clean: ## remove caches and build leftovers
 	rm -rf build dist ./*.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """kill -9 of the service at every write boundary of ledger, sample files, sinks and store.
 
 Each life kills itself at a named write (fakes/killed_service.py) over one run directory, and the next
-goes on; the engine is a real one that outlives them. LIVE_EVAL_KILLS=250 visits every point five
+goes on; the engine is a real one that outlives them. LIVE_EVAL_KILLS=300 visits every point six
 times, and prints how often; a few are visited otherwise. LIVE_EVAL_SEED replays a run.
 """
 
