@@ -47,7 +47,7 @@ def _families(source: Source, status: Mapping[str, Any], num_clients: int) -> It
         ("lag_seconds", "From the sealing of the newest scored version to the stable one.", status["lag_s"]),
         ("queue_depth", "Jobs that wait for the engines.", status["queue_depth"]),
         ("running_jobs", "Jobs of the evaluations that have engines.", len(status["running"])),
-        ("store_bytes", "Bytes that versions take.", status["store"]["used_bytes"]),
+        ("store_bytes", "Bytes that versions and spare files take.", status["store"]["used_bytes"]),
         ("store_max_bytes", "The store's budget.", status["store"]["max_bytes"]),
         ("pins", "Claims on versions.", status["store"]["num_pins"]),
         ("event_clients", "Open event streams.", num_clients),

@@ -283,7 +283,7 @@ class VersionStore:
         return self._room.collect()
 
     def used_bytes(self) -> int:
-        """Bytes that versions take or have reserved, hard-linked files counted in full."""
+        """Bytes that versions and spare files take or have reserved, hard-linked files counted in full."""
         return self._room.used_bytes()
 
     def has_writer(self) -> bool:
