@@ -197,6 +197,8 @@ class Coordinator:
                 await self._wait()
         finally:
             await self._end_evaluations()
+        if self._fault is not None:  # the last removal's
+            raise self._fault
 
     async def _wait(self) -> None:
         with contextlib.suppress(TimeoutError):

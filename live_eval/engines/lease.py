@@ -211,6 +211,12 @@ class Lease:
 
     async def _pin_ready(self, target: PinTarget) -> PinReport:
         checking = asyncio.create_task(self._group.pinner.check_files(target))
+        try:
+            return await self._pin_checked(target, checking)
+        finally:
+            checking.cancel()  # it may go on where the pin was cancelled
+
+    async def _pin_checked(self, target: PinTarget, checking: asyncio.Task[float]) -> PinReport:
         if not any(engine.usable for engine in self._engines):
             await checking  # nothing can be done beside it
         await self._wait_usable()

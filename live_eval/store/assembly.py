@@ -49,6 +49,7 @@ class Assembly:
         """Write all that is missing beside the received shards; OSError or StoreError if that fails."""
         names = {tensor.name for tensor in sent}
         tensors = (*sent, *self._base_tensors(staging, self._base.from_base(names)))
+        self._directories.spares.trim(0)  # this version needs no more, and their room is its small files'
         self._link_unchanged(staging, sent)
         side_files = self._side_files(staging)
         index = _index(tensors)
@@ -110,9 +111,9 @@ class Assembly:
             return
         before = {content: file for file, content in _contents(self._previous.tensors).items()}
         for file, content in _contents(sent).items():
-            spare = staging / f"{file}.link"
-            if content in before and self._link(before[content], spare):
-                os.replace(spare, staging / file)
+            link = staging / f"{file}.link"
+            if content in before and self._link(before[content], link):
+                os.replace(link, staging / file)
 
     def _side_files(self, staging: Path) -> dict[str, str]:
         digests = self._base.side_digests

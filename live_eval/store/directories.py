@@ -25,11 +25,12 @@ class StoreDirectories:
         self.writer_lock = root / "writer.lock"
         self.versions = root / "versions"
         self.staging = root / "staging"
-        self.spares = Spares(root / "spare")
+        self.spare = root / "spare"
+        self.spares = Spares(self.spare)
 
     def create(self) -> None:
         """Make what is not there yet."""
-        for directory in (self.versions, self.staging):
+        for directory in (self.versions, self.staging, self.spare):
             directory.mkdir(parents=True, exist_ok=True)
 
     def version(self, policy_version: int) -> Path:
@@ -67,8 +68,8 @@ class StoreDirectories:
         remove_flat(self.staging_of(policy_version))
 
     def clear_staging(self) -> None:
-        """Remove everything under staging/."""
-        for entry in list(self.staging.iterdir()):
+        """Remove everything under staging/ and spare/."""
+        for entry in (*self.staging.iterdir(), *self.spare.iterdir()):
             remove_flat(entry)
 
     def version_numbers(self) -> list[int]:

@@ -83,7 +83,7 @@ def recover(directories: StoreDirectories, catalogue: Catalogue, room: Room) -> 
     for record in catalogue.versions(VersionState.DISCARDED):
         directories.remove_version(record.policy_version)
     room.collect()
-    directories.spares.clear()  # they may be beyond a budget that is lower than it was
+    directories.spares.trim(0)  # they may be beyond a budget that is lower than it was
 
 
 def _end_unfinished(record: VersionRecord, directories: StoreDirectories, catalogue: Catalogue) -> None:

@@ -2,7 +2,8 @@
 
 Decides by live_eval.store.retention inside one transaction, so that a version which was chosen to
 go cannot be pinned any more. Invariants: bytes are reserved before the first one is written; the
-sum of what is reserved and not yet removed never exceeds `max_bytes`; what goes is recorded first.
+sum of what is reserved and not yet removed, spare files included, never exceeds `max_bytes`; what goes
+is recorded first.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Room:
                 disk_bytes=self._disk_bytes(policy_version),
             )
             if self._try_reserve(claim):
+                written = tree_bytes(self._directories.staging_of(policy_version))
+                self._directories.spares.trim(max(0, num_bytes - written))
                 return
 
     def collect(self) -> list[tuple[int, CollectReason]]:

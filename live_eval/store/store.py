@@ -173,6 +173,9 @@ class VersionStore:
             self.sync_refused(sync, refusal.reason, refusal.detail)
             raise
         except StoreFull as error:
+            if self._directories.spares.num_bytes():
+                self._directories.spares.trim(0)  # the disk is full, and theirs is room
+                return self._number(sync)
             self._owed.append((sync, str(error)))
             raise
         return self._catalogue.get(version)

@@ -140,6 +140,23 @@ async def test_files_that_cannot_be_removed_do_not_end_the_loop(
     assert "cannot be removed" in caplog.text
 
 
+async def test_a_fault_of_the_very_last_removal_is_raised(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.seal(1)
+    collect = bench.store.collect
+
+    def breaks_at_the_end() -> object:
+        if len(bench.ends) == 2:
+            raise ValueError("a fault of live-eval itself")
+        return collect()
+
+    monkeypatch.setattr(bench.store, "collect", breaks_at_the_end)
+    with pytest.raises(ValueError, match="of live-eval itself"):
+        await bench.run_to_the_end()
+    assert bench.ends == {"v1/a": COMPLETED, "v1/b": COMPLETED}
+
+
 async def test_a_fault_of_the_restart_leaves_nothing_running(bench: Bench) -> None:
     bench.seal(1)
     bench.ledger.create_jobs(target(1), ("a", "b"), now=1.0)

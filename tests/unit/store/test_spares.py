@@ -8,11 +8,14 @@ import random
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.checkpoints import EMBED, NORM, Model, bucket, fill, seal, sync_begin
 
+from live_eval.errors import StoreFull
 from live_eval.store import FRESH_OWNER, BaseCheckpoint, VersionStore, spares
+from live_eval.store.catalogue import Catalogue
 from live_eval.store.directories import tree_bytes
 from live_eval.store.spares import Spares
 from live_eval.store.writer import StagedState
@@ -135,6 +138,42 @@ def test_a_writer_that_starts_finds_none(big_store: VersionStore) -> None:
         again.verify(3)
 
 
+def test_spares_go_down_to_what_the_next_version_may_take(tmp_path: Path) -> None:
+    odd = TensorMeta("model.odd.weight", "uint8", (3 << 20,))
+    model = Model(metas=(*BIG.metas, odd), tied=True)
+    base = model.base(tmp_path / "base")
+    budget = 14 << 20
+    with VersionStore.open(tmp_path / "s", base=base, max_bytes=budget, keep_newest=1, writer=True) as store:
+        for version in (1, 2):
+            seal(store, model, version)
+            store.unpin(version, FRESH_OWNER)
+        store.collect()
+        assert tree_bytes(store.root / "spare") > 4 << 20
+        (store.root / "spare" / f"{9 << 20}-{'0' * 32}").write_bytes(b"x" * (9 << 20))
+        staged = store.begin(sync_begin(3))
+        assert store.used_bytes() <= budget
+        assert sum(map(tree_bytes, _directories(store))) <= budget
+        fill(staged, bucket(0, model.metas), [model.data(meta.name, 3) for meta in model.metas])
+        staged.seal()
+        assert spares_of(store) == []
+        assert store.used_bytes() <= budget
+
+
+def test_on_a_full_disk_spares_are_room(big_store: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in (1, 2):
+        seal_and_collect(big_store, version)
+    allocate = Catalogue.allocate
+
+    def allocate_with_room(self: Catalogue, *args: Any, **kwargs: Any) -> int:
+        if spares_of(big_store):
+            raise StoreFull("database or disk is full")
+        return allocate(self, *args, **kwargs)
+
+    monkeypatch.setattr(Catalogue, "allocate", allocate_with_room)
+    seal(big_store, BIG, 3)
+    big_store.verify(3)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_with_versions_of_many_sizes_the_budget_holds_and_each_is_whole(tmp_path: Path, seed: int) -> None:
     numbers = random.Random(seed)
@@ -168,6 +207,11 @@ def _directories(store: VersionStore) -> list[Path]:
 # --- alone ------------------------------------------------------------------------------
 
 
+def empty_stock(tmp_path: Path) -> Spares:
+    (tmp_path / "spare").mkdir()
+    return Spares(tmp_path / "spare")
+
+
 @pytest.fixture
 def stock(tmp_path: Path) -> Spares:
     """Holds files of 100, 200 and 300 bytes."""
@@ -175,7 +219,7 @@ def stock(tmp_path: Path) -> Spares:
     gone.mkdir()
     for size in (100, 200, 300):
         (gone / f"{size}.safetensors").write_bytes(b"x" * size)
-    made = Spares(tmp_path / "spare")
+    made = empty_stock(tmp_path)
     made.refill(gone)
     assert list(gone.iterdir()) == []
     return made
@@ -197,6 +241,56 @@ def test_what_is_made_anew_has_spares_go_first(stock: Spares, tmp_path: Path) ->
     assert (tmp_path / "c").read_bytes() == b""
 
 
+@pytest.mark.parametrize("way", ["linked", "open"])
+def test_who_came_by_the_old_name_while_it_was_kept_keeps_the_bytes(
+    stock: Spares, tmp_path: Path, way: str
+) -> None:
+    (spare,) = (path for path in (tmp_path / "spare").iterdir() if path.stat().st_size == 200)
+    seen = tmp_path / "seen"
+    with spare.open("rb") as late:
+        os.link(spare, seen)
+        if way == "linked":
+            late.close()
+        else:
+            seen.unlink()
+        descriptor = stock.open(tmp_path / "a", 200)
+        os.write(descriptor, b"other bytes")
+        os.close(descriptor)
+        assert (seen.read_bytes() if way == "linked" else late.read()) == b"x" * 200
+
+
+def test_who_waits_to_open_it_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, path = spares.fcntl.fcntl, tmp_path / "a"
+    path.write_bytes(b"x")
+
+    def somebody_comes(descriptor: int, command: int, argument: int = 0) -> int:
+        answer = ask(descriptor, command, argument)
+        if (command, argument) == (spares.fcntl.F_SETLEASE, spares.fcntl.F_WRLCK):
+            with pytest.raises(BlockingIOError):
+                os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        return answer
+
+    assert spares._is_free(path)
+    monkeypatch.setattr(spares.fcntl, "fcntl", somebody_comes)
+    assert not spares._is_free(path)
+
+
+def test_what_is_no_spare_is_left_alone_and_never_in_the_way(stock: Spares, tmp_path: Path) -> None:
+    for name in (".directory", "200-x", "notes.txt"):
+        (tmp_path / "spare" / name).write_bytes(b"z" * 7)
+    assert stock.num_bytes() == 600
+    os.close(stock.open(tmp_path / "a", 200))
+    stock.trim(0)
+    assert not list((tmp_path / "spare").glob("[13]00-*"))
+
+
+def test_without_its_directory_there_are_none(tmp_path: Path) -> None:
+    stock = Spares(tmp_path / "spare")
+    stock.refill(tmp_path / "nowhere")
+    os.close(stock.open(tmp_path / "a", 10))
+    assert stock.num_bytes() == 0
+
+
 def test_a_refill_takes_the_place_of_what_was_there(stock: Spares, tmp_path: Path) -> None:
     more = tmp_path / "more"
     more.mkdir()
@@ -211,7 +305,7 @@ def test_a_refill_takes_the_place_of_what_was_there(stock: Spares, tmp_path: Pat
 
 
 def test_no_two_threads_get_one_file(tmp_path: Path) -> None:
-    stock = Spares(tmp_path / "spare")
+    stock = empty_stock(tmp_path)
     taken: list[int] = []
     for turn in range(20):
         gone = tmp_path / f"gone-{turn}"
@@ -245,7 +339,7 @@ def test_a_file_system_that_grants_no_lease_keeps_no_spares(
     gone = tmp_path / "gone"
     gone.mkdir()
     (gone / "a.safetensors").write_bytes(b"x")
-    stock = Spares(tmp_path / "spare")
+    stock = empty_stock(tmp_path)
     stock.refill(gone)
     assert stock.num_bytes() == 0
     assert [path.name for path in gone.iterdir()] == ["a.safetensors"]

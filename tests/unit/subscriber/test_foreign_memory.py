@@ -35,7 +35,7 @@ def test_a_reader_finds_the_mark() -> None:
     "change",
     [
         {"mark": "0" * 32},  # another process has this number here
-        {"mark": "0"},
+        {"mark": "g"},  # no character of a mark
         {"pid": 2**22 + 1},  # above what Linux gives
         {"address": 1},
         {"payload": 1},
