@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from live_eval.errors import ConfigError, CorruptVersion, NoSuchVersion, StoreError, StoreFull, VersionRefused
 from live_eval.reasons import DiscardReason
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from protocol.messages import SyncBegin
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class VersionStore:
@@ -160,22 +162,22 @@ class VersionStore:
             return self._staged
 
     def _number(self, sync: SyncBegin) -> VersionRecord:
-        try:
+        def number() -> int:
             incarnation = self._catalogue.register_incarnation(sync.incarnation_id, sync.weight_version)
-            version = self._catalogue.allocate(
+            return self._catalogue.allocate(
                 incarnation,
                 sync.weight_version,
                 run_id=sync.run_id,
                 rollout_id=sync.rollout_id,
                 train_step=sync.train_step,
             )
+
+        try:
+            version = self._recorded(number)
         except VersionRefused as refusal:
             self.sync_refused(sync, refusal.reason, refusal.detail)
             raise
         except StoreFull as error:
-            if self._directories.spares.num_bytes():
-                self._directories.spares.trim(0)  # the disk is full, and theirs is room
-                return self._number(sync)
             self._owed.append((sync, str(error)))
             raise
         return self._catalogue.get(version)
@@ -188,13 +190,15 @@ class VersionStore:
 
     def sync_refused(self, sync: SyncBegin, reason: DiscardReason, detail: str = "") -> None:
         """Record a sync that its receiver refused before `begin`."""
-        self._catalogue.sync_refused(
-            incarnation_id=sync.incarnation_id,
-            weight_version=sync.weight_version,
-            rollout_id=sync.rollout_id,
-            train_step=sync.train_step,
-            reason=reason,
-            detail=detail,
+        self._recorded(
+            lambda: self._catalogue.sync_refused(
+                incarnation_id=sync.incarnation_id,
+                weight_version=sync.weight_version,
+                rollout_id=sync.rollout_id,
+                train_step=sync.train_step,
+                reason=reason,
+                detail=detail,
+            )
         )
 
     def note_held(self, incarnation_id: str, weight_version: int, held_s: float) -> None:
@@ -292,6 +296,16 @@ class VersionStore:
     def has_writer(self) -> bool:
         """Whether a receiver lives that has this store open for writing."""
         return is_locked(self._directories.writer_lock)
+
+    def _recorded(self, write: Callable[[], T]) -> T:
+        """What writes to the catalogue; on a disk that is full once more, without the spare files."""
+        try:
+            return write()
+        except StoreFull:
+            if not self._directories.spares.num_bytes():
+                raise
+            self._directories.spares.trim(0)
+            return write()
 
     def _newest_manifest(self) -> Manifest | None:
         stable = self.stable()

@@ -252,6 +252,7 @@ class StagedVersion:
             # Files first: a disk that is full has no room for the record before they are gone.
             self._directories.remove_staging(self.policy_version)
             self._directories.remove_version(self.policy_version)
+            self._directories.spares.trim(0)
             self._catalogue.mark_discarded(self.policy_version, reason, detail)
             self._state = StagedState.DISCARDED
         logger.warning("policy version %d discarded: %s %s", self.policy_version, reason, detail)

@@ -14,7 +14,8 @@ import pytest
 from fakes.checkpoints import EMBED, NORM, Model, bucket, fill, seal, sync_begin
 
 from live_eval.errors import StoreFull
-from live_eval.store import FRESH_OWNER, BaseCheckpoint, VersionStore, spares
+from live_eval.reasons import DiscardReason
+from live_eval.store import FRESH_OWNER, BaseCheckpoint, VersionState, VersionStore, spares
 from live_eval.store.catalogue import Catalogue
 from live_eval.store.directories import tree_bytes
 from live_eval.store.spares import Spares
@@ -159,19 +160,34 @@ def test_spares_go_down_to_what_the_next_version_may_take(tmp_path: Path) -> Non
         assert store.used_bytes() <= budget
 
 
-def test_on_a_full_disk_spares_are_room(big_store: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["allocate", "mark_discarded", "sync_refused"])
+def test_on_a_full_disk_spares_are_room_for_the_record(
+    big_store: VersionStore, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
     for version in (1, 2):
         seal_and_collect(big_store, version)
-    allocate = Catalogue.allocate
+    record = getattr(Catalogue, method)
+    num_calls = 0
 
-    def allocate_with_room(self: Catalogue, *args: Any, **kwargs: Any) -> int:
+    def record_with_room(self: Catalogue, *args: Any, **kwargs: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
         if spares_of(big_store):
             raise StoreFull("database or disk is full")
-        return allocate(self, *args, **kwargs)
+        return record(self, *args, **kwargs)
 
-    monkeypatch.setattr(Catalogue, "allocate", allocate_with_room)
-    seal(big_store, BIG, 3)
-    big_store.verify(3)
+    monkeypatch.setattr(Catalogue, method, record_with_room)
+    if method == "sync_refused":
+        big_store.sync_refused(sync_begin(7), DiscardReason.WRONG_SHAPE)
+        assert [each.reason for each in big_store.discarded()] == ["wrong_shape"]
+    elif method == "mark_discarded":
+        big_store.begin(sync_begin(3)).discard(DiscardReason.PUBLISHER_LOST)
+        assert big_store.get(3).state is VersionState.DISCARDED
+    else:
+        seal(big_store, BIG, 3)
+        big_store.verify(3)
+    assert num_calls
+    assert spares_of(big_store) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
