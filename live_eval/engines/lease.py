@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from live_eval.engines.calls import Calls
@@ -81,8 +81,8 @@ class Lease:
     async def pin(self, target: PinTarget) -> PinReport:
         """Put the target on every engine that can serve, and prove it.
 
-        CorruptVersion or another StoreError: the files are bad, and no engine has loaded them; what the
-        engines held is gone.
+        CorruptVersion or another StoreError: the files are bad, and no engine has loaded them. If it is
+        their content, and not their headers, what the engines held is gone.
         EngineError (LoadFailed, PinMismatch, ...): no engine holds the target; each that was
         tried is being killed and launched again. Requests still in flight are aborted first.
         If the caller is cancelled the load is not: release() waits for it.
@@ -210,9 +210,12 @@ class Lease:
         return report
 
     async def _pin_ready(self, target: PinTarget) -> PinReport:
-        checking = asyncio.create_task(self._group.pinner.check_files(target))
+        pinner = self._group.pinner
+        headers_s = await pinner.check_headers(target)
+        checking = asyncio.create_task(pinner.check_content(target))
         try:
-            return await self._pin_checked(target, checking)
+            report = await self._pin_checked(target, checking)
+            return replace(report, verify_s=headers_s + report.verify_s)
         finally:
             checking.cancel()  # it may go on where the pin was cancelled
 

@@ -1,9 +1,10 @@
 """Putting a version into one engine, and proving that it is there.
 
-The order of steps is design: abort and flush, since a load into a busy server dies on an assertion;
-blank; the files' check, since a bad one kills the server or is taken in silence; load, label,
-fingerprint. A server that has answered may still be busy, so each load that follows a request is
-preceded by a flush, a fingerprint's included. Knows one engine at a time and keeps no state but the book.
+The order of steps is design: headers, since a file that does not fit kills the server; abort and flush,
+since a load into a busy one dies on an assertion; blank; the content's check, since NaN is taken in
+silence; load, label, fingerprint. A server that has answered may still be busy, so each load that
+follows a request is preceded by a flush, a fingerprint's included. Knows one engine at a time and keeps
+no state but the book.
 
 Invariant: `Pinner.pin` returns only if the engine's label is the target's, no old weight survived
 the load, and its fingerprint is finite and equal to that of every earlier load of the digest. When
@@ -90,7 +91,7 @@ class EnginePin:
     held: Held
     label: str
     load_s: float
-    """Becoming idle and all loads, those of blank weights included, and what the files' check took longer."""
+    """Becoming idle and all loads, blank ones too, and what the content's check took longer than these."""
     fingerprint_s: float
     """One fingerprint."""
     moved: float
@@ -111,13 +112,15 @@ class Pinner:
     book: FingerprintBook
     limits: PinLimits = field(default_factory=PinLimits)
 
-    async def check_files(self, target: PinTarget) -> float:
-        """Check the target's files, which no engine may load before; returns the seconds it took.
-
-        CorruptVersion, or what `target.verify` raises.
-        """
+    async def check_headers(self, target: PinTarget) -> float:
+        """Check the files' headers, at once; returns the seconds it took. CorruptVersion."""
         began = time.monotonic()
         await asyncio.to_thread(self._fits, target.path)
+        return time.monotonic() - began
+
+    async def check_content(self, target: PinTarget) -> float:
+        """Check every byte, as long as reading takes; the seconds. Raises what `target.verify` raises."""
+        began = time.monotonic()
         await asyncio.to_thread(target.verify)
         return time.monotonic() - began
 
@@ -137,7 +140,7 @@ class Pinner:
     ) -> EnginePin:
         """Load the target into an engine that nobody else sends to, and prove it.
 
-        `checking`: the check of its files, where that goes on while the engine is made ready; what it
+        `checking`: the check of its content, where that goes on while the engine is made ready; what it
         raises is raised here, and the engine has not seen the files.
         EngineTimeout: it did not become idle. LoadFailed, PinMismatch, EngineDied: see the class.
         """

@@ -175,10 +175,10 @@ def without_fingerprint(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_digests(patch: pytest.MonkeyPatch) -> None:
-    async def check_files(self: Pinner, target: PinTarget) -> float:
+    async def check_content(self: Pinner, target: PinTarget) -> float:
         return 0.0
 
-    patch.setattr(Pinner, "check_files", check_files)
+    patch.setattr(Pinner, "check_content", check_content)
 
 
 GUARDS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Path], Awaitable[int]]]] = {

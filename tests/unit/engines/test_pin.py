@@ -222,32 +222,37 @@ async def test_bad_files_are_refused_before_any_engine_sees_them(pinner: Pinner,
         return PinTarget(label="1", path=path, verify=lambda: void(check_complete(path, check_finite=True)))
 
     good = write_checkpoint(tmp_path / "good", seed=5)
-    assert await pinner.check_files(checked(good)) >= 0
+    assert await check_files(pinner, checked(good)) >= 0
 
     nan = write_checkpoint(tmp_path / "nan", seed=5)
     data = bytearray((nan / "model.safetensors").read_bytes())
     data[-4:] = b"\x00\x00\xc0\x7f"
     (nan / "model.safetensors").write_bytes(data)
     with pytest.raises(CorruptVersion, match="NaN"):
-        await pinner.check_files(checked(nan))
+        await check_files(pinner, checked(nan))
 
     short = write_checkpoint(tmp_path / "short", seed=5)
     for size in (0, 4, 40, 300, len(data) - 1):
         (short / "model.safetensors").write_bytes(data[:size])
         with pytest.raises(CorruptVersion):
-            await pinner.check_files(checked(short))
+            await check_files(pinner, checked(short))
 
     shapes = {**SHAPES, "model.norm.weight": (5,)}
     with pytest.raises(CorruptVersion, match=r"model.norm.weight.*\[5\].*\[4\]"):
-        await pinner.check_files(checked(write_checkpoint(tmp_path / "shape", seed=5, shapes=shapes)))
+        await check_files(pinner, checked(write_checkpoint(tmp_path / "shape", seed=5, shapes=shapes)))
     shapes = {n: s for n, s in SHAPES.items() if n != "lm_head.weight"}
     with pytest.raises(CorruptVersion, match=r"1 tensors are missing, the first is 'lm_head\.weight'"):
-        await pinner.check_files(checked(write_checkpoint(tmp_path / "less", seed=5, shapes=shapes)))
+        await check_files(pinner, checked(write_checkpoint(tmp_path / "less", seed=5, shapes=shapes)))
     with pytest.raises(CorruptVersion, match=r"'experts\.0\.up' is no tensor of the engines' model"):
         shapes = {**SHAPES, "experts.0.up": (4,)}
-        await pinner.check_files(checked(write_checkpoint(tmp_path / "more", seed=5, shapes=shapes)))
+        await check_files(pinner, checked(write_checkpoint(tmp_path / "more", seed=5, shapes=shapes)))
     with pytest.raises(CorruptVersion):
-        await pinner.check_files(checked(tmp_path / "nowhere"))
+        await check_files(pinner, checked(tmp_path / "nowhere"))
+
+
+async def check_files(pinner: Pinner, target: PinTarget) -> float:
+    """All that is checked before a load."""
+    return await pinner.check_headers(target) + await pinner.check_content(target)
 
 
 def void(_: object) -> None:
