@@ -53,7 +53,7 @@ fmt: setup ## let ruff fix and format
 	$(PYTHON_BIN) -m ruff check --fix .
 	$(PYTHON_BIN) -m ruff format .
 
-bench: setup ## what a sync costs the trainer, 10 minutes; the figures as JSON with OUT=FILE, other sizes with GB="0.25 1 2"
+bench: setup ## what a sync costs the trainer, 16 minutes; the figures as JSON with OUT=FILE, other sizes with GB="0.25 1 2"
 	$(PYTHON_BIN) -m benchmarks $(if $(OUT),--out $(OUT)) $(if $(GB),--gb $(GB)) $(ARGS)
 
 bench-faults: setup ## break 2,000 syncs in every known way and check what is sealed (TRANSPORT=disk|nccl|ray SEED SYNCS)

@@ -31,7 +31,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         default=[0.25, 1.0],
         metavar="SIZE",
-        help="sizes of the weights, 10^9 bytes; 2 takes 6 more minutes and 20 GB of memory",
+        help="sizes of the weights, 10^9 bytes; 2 takes 12 more minutes and 20 GB of memory",
     )
     parser.add_argument(
         "--threads", type=int, default=1, help="threads of the training step, the staging copy and the memcpy"
