@@ -1,8 +1,9 @@
 """Removing what the store need not keep, beside the loop that decided so.
 
 A version's files may be hundreds of gigabytes, and a file system takes its time to give their pages
-back; the loop must not wait for that, nor an evaluation, before which the thread stands back. Knows no
-versions. Invariant: one removal at a time, and one that begins after the last `ask`.
+back. The loop does not wait for that, and the thread stands back, so that an evaluation which begins is
+not slowed down. Knows no versions. Invariant: one removal at a time, and one that begins after the last
+`ask`.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Room:
             )
             if self._try_reserve(claim):
                 written = tree_bytes(self._directories.staging_of(policy_version))
-                self._directories.spares.trim(max(0, num_bytes - written))
+                self._directories.spares.trim(num_bytes - written)
                 return
 
     def collect(self) -> list[tuple[int, CollectReason]]:

@@ -56,7 +56,7 @@ class Spares:
         for spare in self._files():
             if _size_of(spare) == num_bytes and (descriptor := _take(spare, path)) is not None:
                 return descriptor
-        self.trim(max(0, self.num_bytes() - num_bytes))
+        self.trim(self.num_bytes() - num_bytes)
         return create(path, num_bytes)
 
     def num_bytes(self) -> int:
