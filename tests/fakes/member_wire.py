@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import psutil
 from fakes.sync import write_base
 
 from live_eval.errors import LiveEvalError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from live_eval.publisher.sender import ReceiverLink
 
 MAX_BYTES = 1 << 30
+WAIT_S = 60.0
 
 
 class Wire(Protocol):
@@ -152,13 +155,16 @@ class RayWire:
         return self._ray.put(value)
 
     def kill(self) -> None:
+        pid: Any = self._ray.get(self._actor.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT_S)
+        process = psutil.Process(pid)
         self._ray.kill(self._actor, no_restart=False)
+        process.wait(WAIT_S)  # Ray only asks for the death: until then the receiver answers
 
     def revive(self) -> None:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + WAIT_S
         while True:  # Ray refuses calls while it restarts the actor
             try:
-                self._ray.get(self._actor.ping.remote(), timeout=60.0)
+                self._ray.get(self._actor.ping.remote(), timeout=WAIT_S)
                 return
             except self._ray.exceptions.ActorUnavailableError:
                 assert time.monotonic() < deadline
