@@ -19,6 +19,8 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray would run its workers at nice 15: on a busy machine an actor would start for minutes.
+    "RAY_worker_niceness": "0",
     # A proxy must never stand between a test and its own servers.
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
