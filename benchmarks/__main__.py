@@ -74,7 +74,7 @@ def run(settings: Settings) -> list[Shown]:
     import torch
 
     from benchmarks import ratios, suite
-    from benchmarks.site import local_ray
+    from benchmarks.local_ray import local_ray
     from benchmarks.small import measure_small
 
     torch.set_num_threads(settings.num_threads)

@@ -7,12 +7,7 @@ bucket to the outcome.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +29,6 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 256 << 20
 """What the trainer passes to one put_bucket; slime's own buckets are of this order."""
 WAIT_S = 120.0
-_RAY_ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,28 +131,3 @@ class Site:
 
         self._publisher.close()
         ray.kill(self._actor, no_restart=True)
-
-
-@contextmanager
-def local_ray(object_store_bytes: int) -> Iterator[None]:
-    """A Ray of this run alone, on loopback, without a dashboard."""
-    os.environ.update(_RAY_ENV)
-    import ray
-
-    temp_dir = tempfile.mkdtemp(prefix="le-ray-", dir="/tmp")  # its sockets need a short path
-    try:
-        ray.init(
-            address="local",
-            num_cpus=2,
-            num_gpus=0,
-            object_store_memory=object_store_bytes,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=temp_dir,
-        )
-        yield
-    finally:
-        ray.shutdown()
-        shutil.rmtree(temp_dir, ignore_errors=True)

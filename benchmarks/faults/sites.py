@@ -6,16 +6,15 @@ A transport takes part in the bench by an entry in SITES here and one in
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
+from contextlib import ExitStack
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.faults.processes import alive, kill, pid_of
 from benchmarks.faults.workers import Desk, FaultyRayReceiver, run_facade, run_mail_reader
+from benchmarks.local_ray import local_ray
 from live_eval.channel import BlockingClient
 from live_eval.errors import TransportError
 from live_eval.mailbox import Mailbox
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 START_S = 60.0
-RAY_ENV = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_DEDUP_LOGS": "0",
-}
 OBJECT_STORE_BYTES = 100 << 20
 RECEIVER_DEADLINE_S = 1.5
 
@@ -169,7 +162,6 @@ class RaySite:
     def __init__(
         self, desk: Desk, context: ForkServerContext, service_socket: Path, store: dict[str, Any]
     ) -> None:
-        os.environ.update(RAY_ENV | {"PYTHONPATH": str(Path(__file__).parents[2])})  # for its workers
         import ray
         import ray.exceptions
 
@@ -178,19 +170,8 @@ class RaySite:
         self._ray = ray
         self._errors = ray.exceptions
         self._desk = desk
-        self._temp_dir = tempfile.mkdtemp(prefix="r", dir="/tmp")  # its sockets need a short path
-        self._node: Any = ray.init(
-            address="local",
-            num_cpus=4,
-            num_gpus=0,
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            configure_logging=False,
-            log_to_driver=False,
-            namespace="faults",
-            _node_ip_address="127.0.0.1",
-            _temp_dir=self._temp_dir,
-        )
+        self._stack = ExitStack()
+        node = self._stack.enter_context(local_ray(OBJECT_STORE_BYTES, num_cpus=4, namespace="faults"))
         self._actor: Any = ray_receiver.start_ray_receiver(
             ray_receiver.RayReceiverConfig(
                 store=desk.store,
@@ -205,10 +186,10 @@ class RaySite:
             actor_class=FaultyRayReceiver,
         )
         self.where: dict[str, Any] = {
-            "address": self._node.address_info["address"],
+            "address": node.address,
             "namespace": "faults",
             "name": "receiver",
-            "temp_dir": self._temp_dir,
+            "temp_dir": node.temp_dir,
             "answer_timeout_s": 1.5,
             "sync_timeout_s": 6.0,
         }
@@ -230,10 +211,9 @@ class RaySite:
     def close(self) -> None:
         self._ray.kill(self._actor, no_restart=True)
         pid = pid_of(self._desk, "receiver")
-        self._ray.shutdown()
+        self._stack.close()
         if pid is not None and alive(pid):
             kill(pid)
-        shutil.rmtree(self._temp_dir, ignore_errors=True)
 
 
 SITES: dict[str, Any] = {"disk": DiskSite, "nccl": NcclSite, "ray": RaySite}

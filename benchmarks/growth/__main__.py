@@ -34,7 +34,7 @@ def run(settings: GrowthSettings, disk: Path) -> list[Panel]:
     import torch
 
     from benchmarks.growth import queueing, syncs
-    from benchmarks.site import local_ray
+    from benchmarks.local_ray import local_ray
 
     torch.set_num_threads(1)
     place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else disk

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.evals.model import EvalModel
+from benchmarks.local_ray import local_ray
 from benchmarks.soak.trainer import NAMESPACE
 from live_eval.channel import socket_path
 from live_eval.config import EngineSettings, HttpSettings, ServiceConfig, StoreSettings
@@ -37,12 +36,6 @@ NUM_ROWS = 4
 ANSWER_TOKENS = 4
 RECEIVER = "receiver"
 OBJECT_STORE_BYTES = 100 << 20
-RAY_ENV = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "PYTHONPATH": str(REPO),
-}
 START_S = 180.0
 STOP_S = 30.0
 
@@ -90,37 +83,16 @@ class SoakSite:
         )
         self._stack.callback(lambda: asyncio.run(engine.stop()))
         self.pids["engine"] = engine.pid
-        address = self._start_ray()
+        node = self._stack.enter_context(local_ray(OBJECT_STORE_BYTES, namespace=NAMESPACE))
         max_bytes = VERSIONS_IN_STORE * BaseCheckpoint.read(run_dir.base).version_bytes
         self._start_receiver(max_bytes)
         asyncio.run(engine.wait_ready(START_S))
         self._config(engine.url, max_bytes).save(run_dir.config)
         self._child("service", "slime_patch.service_process", str(os.getpid()), str(run_dir.config))
         self._child(
-            "trainer", "benchmarks.soak.trainer", str(run_dir.root), address, RECEIVER, str(MODEL_BYTES),
+            "trainer", "benchmarks.soak.trainer", str(run_dir.root), node.address, RECEIVER, str(MODEL_BYTES),
             str(self._every_s),
         )  # fmt: skip
-
-    def _start_ray(self) -> str:
-        os.environ.update(RAY_ENV)
-        import ray
-
-        temp_dir = tempfile.mkdtemp(prefix="r", dir="/tmp")  # its sockets need a short path
-        self._stack.callback(shutil.rmtree, temp_dir, ignore_errors=True)
-        context: Any = ray.init(
-            address="local",
-            namespace=NAMESPACE,
-            num_cpus=2,
-            num_gpus=0,
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            configure_logging=False,
-            log_to_driver=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=temp_dir,
-        )
-        self._stack.callback(ray.shutdown)
-        return context.address_info["address"]
 
     def _start_receiver(self, max_bytes: int) -> None:
         import ray
