@@ -110,6 +110,8 @@ def _start_ray(temp_dir: Path, namespace: str) -> None:
         logging_level=logging.ERROR,
         _node_ip_address="127.0.0.1",
         _temp_dir=str(temp_dir),
+        # The trainer is no worker of Ray's here: at Ray's nice 15 the receiver would get no core beside it.
+        _system_config={"worker_niceness": 0},
     )
 
 
