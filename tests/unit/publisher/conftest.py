@@ -18,6 +18,9 @@ from live_eval.publisher.ray_ref import RayPublisherConfig, RayRefPublisher
 if TYPE_CHECKING:
     from protocol.messages import SyncOutcome
 
+WAIT_S = 30.0
+"""Longest wait for anything."""
+
 CONFIG = RayPublisherConfig(
     run_id="run",
     slot_bytes=4096,
@@ -61,7 +64,7 @@ def outcomes() -> Callable[[RayRefPublisher, int], list[SyncOutcome]]:
 
     def collect(publisher: RayRefPublisher, number: int) -> list[SyncOutcome]:
         found: list[SyncOutcome] = []
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + WAIT_S
         while len(found) < number and time.monotonic() < deadline:
             found += publisher.outcomes()
             time.sleep(0.005)
@@ -69,3 +72,19 @@ def outcomes() -> Callable[[RayRefPublisher, int], list[SyncOutcome]]:
         return found
 
     return collect
+
+
+@pytest.fixture
+def given_up(side: Side, caplog: pytest.LogCaptureFixture) -> Callable[[int], None]:
+    """Wait until a version is given up and, if no other has it, the slot is free."""
+
+    def wait(version: int) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not (
+            f"weight version {version} is given up" in caplog.text
+            and all(publisher._pool._free for publisher in side.publishers)
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    return wait
