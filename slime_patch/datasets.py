@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from live_eval.errors import ConfigError
 from live_eval.evaluation.datasets import EXACT_MATCH, EvalSetConfig
-from live_eval.evaluation.eval_config import eval_set, file_extras
+from live_eval.evaluation.eval_config import eval_set, file_extras, needed, sampling_of, without_nulls
 from live_eval.evaluation.eval_settings import DatasetSettings
 from live_eval.evaluation.sampling import SamplingParams
 from live_eval.evaluation.set_config import REMOTE
@@ -66,7 +68,7 @@ class DatasetPlan:
     input_key: str
     label_key: str | None
     tool_key: str | None = None
-    metadata_key: str = "metadata"
+    metadata_key: str | None = "metadata"
     apply_chat_template: bool = False
     apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     max_prompt_tokens: int | None = None
@@ -124,30 +126,35 @@ def plan_datasets(args: Namespace, *, by_slime: bool = False) -> tuple[DatasetPl
     if getattr(args, "group_rm", False):
         raise ConfigError("--group-rm: rewards of whole groups cannot be used in eval (in slime neither)")
     extras = file_extras(getattr(args, "eval_config", None), [dataset.name for dataset in datasets])
-    plans = tuple(_plan(dataset, args, extras[dataset.name]) for dataset in datasets)
+    every = [_settings(dataset, args) for dataset in datasets]
+    plans = tuple(_plan(settings, args, extras[settings.name]) for settings in every)
     if by_slime:
         for dataset in datasets:
             _warn_of_early_ends(dataset)
         return plans
     _check_job(args)
     return tuple(
-        replace(plan, own=_own(dataset, plan, extras[plan.name], args))
-        for dataset, plan in zip(datasets, plans, strict=True)
+        replace(plan, own=_own(settings, plan, extras[plan.name], args))
+        for settings, plan in zip(every, plans, strict=True)
     )
 
 
-def _own(dataset: Any, plan: DatasetPlan, extras: Extras, args: Namespace) -> EvalSetConfig:
-    """The shared way from slime's settings to an eval set, with slime's own rewards."""
-    _check_dataset(dataset, plan)
-    names = (each.name for each in fields(DatasetSettings))
+def _settings(dataset: Any, args: Namespace) -> DatasetSettings:
+    """The dataset's values as slime uses them in an eval; slime takes the file's without looking at their
+    kinds, so ConfigError for one that is of another kind than it must be."""
+    names = [each.name for each in fields(DatasetSettings)]
     given = {name: value for name in names if (value := getattr(dataset, name, None)) is not None}
-    settings = DatasetSettings(
-        **{
-            **given,
-            "apply_chat_template": plan.apply_chat_template,
-            "apply_chat_template_kwargs": plan.apply_chat_template_kwargs,
-        }
-    )
+    unread = {name: given.pop(name) for name in (*NOT_SAMPLED, "metadata_overrides") if name in given}
+    try:
+        settings = replace(msgspec.convert(given, DatasetSettings), **unread)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"dataset {dataset.name!r}: {error}") from error
+    return without_nulls(settings, vars(args))
+
+
+def _own(settings: DatasetSettings, plan: DatasetPlan, extras: Extras, args: Namespace) -> EvalSetConfig:
+    """The shared way from slime's settings to an eval set, with slime's own rewards."""
+    _check_dataset(settings, plan)
     reward = None if plan.by_exact_match else REWARD_FUNCTION
     config = eval_set(settings, extras, vars(args), reward=reward)
     if config.reward_mode == "batch":
@@ -186,10 +193,10 @@ def _check_job(args: Namespace) -> None:
         )
 
 
-def _check_dataset(dataset: Any, plan: DatasetPlan) -> None:
+def _check_dataset(settings: DatasetSettings, plan: DatasetPlan) -> None:
     for name, reason in NOT_SAMPLED.items():
-        if (value := getattr(dataset, name, None)) is not None:
-            raise ConfigError(f"dataset {dataset.name!r}: {name} is {value!r}: {reason}")
+        if (value := getattr(settings, name)) is not None:
+            raise ConfigError(f"dataset {settings.name!r}: {name} is {value!r}: {reason}")
     if plan.by_exact_match and plan.label_key is None:
         raise ConfigError(
             f"dataset {plan.name!r} has no reward: give --rm-type or --custom-rm-path, or "
@@ -197,34 +204,24 @@ def _check_dataset(dataset: Any, plan: DatasetPlan) -> None:
         )
 
 
-def _plan(dataset: Any, args: Namespace, extras: Extras) -> DatasetPlan:
-    rm_type = dataset.metadata_overrides.get("rm_type") or dataset.rm_type or args.rm_type or None
+def _plan(settings: DatasetSettings, args: Namespace, extras: Extras) -> DatasetPlan:
+    rm_type = settings.metadata_overrides.get("rm_type") or settings.rm_type or args.rm_type or None
     return DatasetPlan(
-        name=dataset.name,
-        path=dataset.path,
-        input_key=dataset.input_key,
-        label_key=dataset.label_key,
-        tool_key=dataset.tool_key,
-        metadata_key=dataset.metadata_key,
-        apply_chat_template=_chosen(dataset.apply_chat_template, args.apply_chat_template),
-        apply_chat_template_kwargs=dict(dataset.apply_chat_template_kwargs or {}),
+        name=settings.name,
+        path=settings.path,
+        input_key=needed(settings, "input_key"),
+        label_key=settings.label_key,
+        tool_key=settings.tool_key,
+        metadata_key=settings.metadata_key,
+        apply_chat_template=bool(settings.apply_chat_template),
+        apply_chat_template_kwargs=dict(settings.apply_chat_template_kwargs or {}),
         max_prompt_tokens=getattr(args, "eval_max_prompt_len", None),
-        metadata_overrides=dict(dataset.metadata_overrides),
+        metadata_overrides=dict(settings.metadata_overrides),
         rm_type=rm_type,
-        custom_rm_path=dataset.custom_rm_path,
+        custom_rm_path=settings.custom_rm_path,
         reward_key=getattr(args, "eval_reward_key", None),
-        n=dataset.n_samples_per_eval_prompt,
-        sampling=SamplingParams(
-            temperature=dataset.temperature,
-            top_p=dataset.top_p,
-            top_k=dataset.top_k,
-            max_new_tokens=dataset.max_response_len,
-            stop=tuple(dataset.stop or ()),
-        ),
-        timeout_s=getattr(dataset, "eval_task_timeout", None),
+        n=needed(settings, "n_samples_per_eval_prompt"),
+        sampling=sampling_of(settings),
+        timeout_s=settings.eval_task_timeout,
         extras=extras.given(),
     )
-
-
-def _chosen(own: bool | None, general: bool) -> bool:
-    return general if own is None else own

@@ -125,9 +125,6 @@ def _row(
     fields: dict[str, Any], config: EvalSetConfig, line: int, tokenizer: PromptTokenizer | None
 ) -> EvalRow:
     text, input_ids, tools = build_prompt(fields, config, tokenizer)
-    metadata = _metadata(fields, config)
-    if tools is not None:
-        metadata.setdefault("tools", tools)
     row = EvalRow(
         row_id=_row_id(fields, config, line),
         line=line,
@@ -135,7 +132,7 @@ def _row(
         input_ids=input_ids,
         label=_label(fields, config),
         fields=fields,
-        metadata=metadata,
+        metadata=_metadata(fields, config, tools),
     )
     _check_rule(row, config)
     return row
@@ -150,9 +147,10 @@ def _row_id(fields: dict[str, Any], config: EvalSetConfig, line: int) -> str:
     return str(row_id)
 
 
-def _metadata(fields: dict[str, Any], config: EvalSetConfig) -> dict[str, Any]:
-    own = fields.get(config.metadata_key)
-    return {**(own if isinstance(own, dict) else {}), **config.metadata_overrides}
+def _metadata(fields: dict[str, Any], config: EvalSetConfig, tools: list[Any] | None) -> dict[str, Any]:
+    own = None if config.metadata_key is None else fields.get(config.metadata_key)
+    with_tools = {} if tools is None else {"tools": tools}
+    return {**(own if isinstance(own, dict) else {}), **with_tools, **config.metadata_overrides}
 
 
 def _label(fields: dict[str, Any], config: EvalSetConfig) -> Any:

@@ -32,6 +32,17 @@ REFUSED = {
 }
 """Fields that would make another measurement than the user asked for."""
 
+INSTEAD_OF_NULL = {
+    "multimodal_keys": "multimodal_keys",
+    "apply_chat_template": "apply_chat_template",
+    "apply_chat_template_kwargs": "apply_chat_template_kwargs",
+    "stop": "rollout_stop",
+    "stop_token_ids": "rollout_stop_token_ids",
+    "min_new_tokens": "eval_min_new_tokens",
+    "custom_rm_path": "custom_rm_path",
+}
+"""Fields whose null slime, when it evaluates, takes for not given -> the option that it takes then."""
+
 
 def load(path: Path | str, options: Mapping[str, Any] | None = None) -> tuple[EvalSetConfig, ...]:
     """The eval sets of an eval configuration file, those of highest priority first.
@@ -93,6 +104,7 @@ def eval_set(
     `reward`: a function that knows slime's rules itself, in place of the built-in ones.
     """
     filled = with_defaults(options)
+    settings = without_nulls(settings, filled)
     for name, reason in REFUSED.items():
         if (value := getattr(settings, name)) is not None:
             raise ConfigError(f"dataset {settings.name!r}: {name} is {value!r}: {reason}")
@@ -101,16 +113,18 @@ def eval_set(
     config = EvalSetConfig(
         name=settings.name,
         path=Path(settings.path),
-        prompt_key=settings.input_key or "input",
+        prompt_key=needed(settings, "input_key"),
         label_key=settings.label_key,
         tool_key=settings.tool_key,
-        metadata_key=settings.metadata_key or "metadata",
+        metadata_key=settings.metadata_key,
         metadata_overrides=_metadata(settings),
         apply_chat_template=bool(settings.apply_chat_template),
         apply_chat_template_kwargs=dict(settings.apply_chat_template_kwargs or {}),
         special_tokens=False,
-        n=_needed(settings, "n_samples_per_eval_prompt"),
-        sampling=_sampling(settings, extras, skip_special_tokens=_skip(settings, filled, graded["reward"])),
+        n=needed(settings, "n_samples_per_eval_prompt"),
+        sampling=sampling_of(
+            settings, seed=extras.seed, skip_special_tokens=_skip(settings, filled, graded["reward"])
+        ),
         max_prompt_tokens=longest,
         drop_long_prompts=longest is not None,
         min_samples=settings.min_eval_samples,
@@ -120,6 +134,16 @@ def eval_set(
         **graded,
     )
     return replace(config, **extras.given())
+
+
+def without_nulls(settings: DatasetSettings, options: Mapping[str, Any]) -> DatasetSettings:
+    """What slime uses in an eval where the file says null."""
+    found = {
+        name: options[option]
+        for name, option in INSTEAD_OF_NULL.items()
+        if getattr(settings, name) is None and options.get(option) is not None
+    }
+    return replace(settings, **found)
 
 
 def _metadata(settings: DatasetSettings) -> dict[str, Any]:
@@ -163,11 +187,14 @@ def _skip(settings: DatasetSettings, options: Mapping[str, Any], reward: str) ->
     return reward == EXACT_MATCH or bool(options.get("rollout_skip_special_tokens", True))
 
 
-def _sampling(settings: DatasetSettings, extras: Extras, *, skip_special_tokens: bool) -> SamplingParams:
+def sampling_of(
+    settings: DatasetSettings, *, seed: int | None = None, skip_special_tokens: bool = True
+) -> SamplingParams:
+    """How slime samples with these values; ConfigError for what cannot be."""
     keep, penalty = settings.no_stop_trim, settings.repetition_penalty
     stop = settings.stop
-    needed = [_needed(settings, name) for name in ("temperature", "top_p", "top_k", "max_response_len")]
-    temperature, top_p, top_k, max_new_tokens = needed
+    values = [needed(settings, name) for name in ("temperature", "top_p", "top_k", "max_response_len")]
+    temperature, top_p, top_k, max_new_tokens = values
     try:
         return SamplingParams(
             temperature=temperature,
@@ -181,13 +208,14 @@ def _sampling(settings: DatasetSettings, extras: Extras, *, skip_special_tokens:
             repetition_penalty=1.0 if penalty is None else penalty,
             skip_special_tokens=skip_special_tokens,
             spaces_between_special_tokens=False,
-            seed=extras.seed,
+            seed=seed,
         )
     except ConfigError as error:
         raise ConfigError(f"dataset {settings.name!r}: {error}") from error
 
 
-def _needed(settings: DatasetSettings, name: str) -> Any:
+def needed(settings: DatasetSettings, name: str) -> Any:
+    """A setting that has no default of its own; ConfigError if nobody gave it."""
     if (value := getattr(settings, name)) is None:
         flag = {"max_response_len": " (--eval-max-response-len)"}.get(name, "")
         raise ConfigError(f"dataset {settings.name!r}: {name} is not set: give it{flag}")

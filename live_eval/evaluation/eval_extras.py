@@ -47,9 +47,15 @@ def extras_of(section: Any, names: Sequence[str]) -> dict[str, Extras]:
     by_name = section.get("datasets") or {}
     if not isinstance(defaults, Mapping) or not isinstance(by_name, Mapping):
         raise ConfigError("live_eval: defaults and datasets are mappings, datasets by name")
-    if unknown := sorted(set(map(str, by_name)) - set(names)):
+    own = {
+        str(name): values or {} for name, values in by_name.items()
+    }  # YAML takes the name 2024 for a number
+    if unknown := sorted(set(own) - set(names)):
         raise ConfigError(f"live_eval.datasets: {', '.join(unknown)} is no dataset of eval.datasets")
-    return {name: _extras(name, {**defaults, **(by_name.get(name) or {})}) for name in names}
+    for name, values in own.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"live_eval, dataset {name!r}: this is {values!r}: give a mapping of settings")
+    return {name: _extras(name, {**defaults, **own.get(name, {})}) for name in names}
 
 
 def _extras(name: str, values: dict[str, Any]) -> Extras:

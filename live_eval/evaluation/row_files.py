@@ -55,8 +55,8 @@ def read_rows(path: Path) -> RowFile:
     real, rows = split_path(path)
     try:
         data = real.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"cannot read {real}: {error}") from error
+    except (OSError, ValueError) as error:  # a path with a null character is no path
+        raise DatasetError(f"cannot read {str(real)!r}: {error}") from error
     sha256 = hashlib.sha256(data).hexdigest()
     name = real.name.lower()
     if name.endswith(".gz"):
@@ -99,12 +99,21 @@ def _json_lines(data: bytes, path: Path) -> Iterator[Row]:
 
 def _parse(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
-        row = json.loads(text, parse_constant=_refuse_constant)
+        row = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        _bad(path, line, "half of a surrogate pair, which is no text")
     except (ValueError, RecursionError) as error:
         _bad(path, line, f"not a JSON value: {error}")
     if not isinstance(row, dict):
         _bad(path, line, f"a JSON object is needed, this is a {type(row).__name__}")
     return row
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse_constant(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:

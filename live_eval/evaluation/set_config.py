@@ -45,8 +45,8 @@ class EvalSetConfig:
     """Field of the row id; a row without it, and every row if this is None, is known by its line number."""
     tool_key: str | None = None
     """Field of the tools that the chat template is given."""
-    metadata_key: str = "metadata"
-    """Field of the row's metadata, for reward functions."""
+    metadata_key: str | None = "metadata"
+    """Field of the row's metadata, for reward functions; None: rows have none."""
     metadata_overrides: dict[str, Any] = field(default_factory=dict)
     """Put over each row's metadata."""
     apply_chat_template: bool = False
@@ -119,7 +119,7 @@ class EvalSetConfig:
             if (value := getattr(self, name)) is not None and value < 1:
                 return f"{name} is {value}: give 1 or more"
         for name in ("timeout_s", "early_stop_idle_s"):
-            if (value := getattr(self, name)) is not None and not value > 0:
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 return f"{name} is {value}: give a number of seconds above 0"
         if not 0.0 <= self.min_coverage <= 1.0:
             return f"min_coverage is {self.min_coverage}: give a share between 0 and 1"

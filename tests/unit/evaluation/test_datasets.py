@@ -66,6 +66,10 @@ def test_a_line_of_20_mb_is_read(tmp_path: Path) -> None:
         (b'{"prompt": "p", "label": NaN}', "NaN is not a JSON number"),
         (row("b") + b" " + row("c"), "not a JSON value"),
         (b'{"prompt": "\\ud800", "label": "l"}', "surrogate"),
+        (b'{"prompt": "p", "label": "\\uDC00"}', "surrogate"),
+        (b'{"prompt": "p", "label": "l", "id": "a\\ud83d"}', "surrogate"),
+        (b'{"prompt": "p", "label": "l", "x": [{"\\udfff": 1}]}', "surrogate"),
+        (b'{"prompt": "p", "label": 1e999}', "1e999 is not a JSON number"),
         pytest.param(b"[" * 100_000, "not a JSON value", id="too-deep"),
     ],
 )
@@ -82,6 +86,16 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"cannot read .*gone\.jsonl"):
         EvalSet.load(EvalSetConfig(name="set", path=tmp_path / "gone.jsonl"))
+
+
+def test_a_path_that_is_none_is_refused() -> None:
+    with pytest.raises(DatasetError, match="cannot read"):
+        EvalSet.load(EvalSetConfig(name="set", path=Path("a\0b.jsonl")))
+
+
+def test_whole_surrogate_pairs_are_text(tmp_path: Path) -> None:
+    loaded = load(tmp_path, b'{"prompt": "\\ud83d\\ude00", "label": "l"}')
+    assert loaded.rows[0].prompt == "\N{GRINNING FACE}"
 
 
 def test_the_set_knows_its_size_and_its_files_hash(tmp_path: Path) -> None:

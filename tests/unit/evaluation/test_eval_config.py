@@ -66,6 +66,25 @@ def test_evals_options_come_before_those_of_rollouts_and_greedy_is_right(tmp_pat
     assert one(tmp_path, "", rollout_temperature=0.7).sampling.temperature == 0.7
 
 
+def test_a_null_is_what_slime_makes_of_it_when_it_evaluates(tmp_path: Path) -> None:
+    """slime looks at the command line once more, for these and no others."""
+    nulls = (
+        "stop: null, stop_token_ids: null, min_new_tokens: null, apply_chat_template: null, "
+        "apply_chat_template_kwargs: null, custom_rm_path: null, metadata_key: null, tool_key: null"
+    )
+    config = one(
+        tmp_path, nulls, rollout_stop=["X"], rollout_stop_token_ids=[7], eval_min_new_tokens=2,
+        apply_chat_template=True, apply_chat_template_kwargs={"enable_thinking": False},
+        custom_rm_path="my.rm", metadata_key="m", tool_key="t",
+    )  # fmt: skip
+    sampling = config.sampling
+    assert (sampling.stop, sampling.stop_token_ids, sampling.min_new_tokens) == (("X",), (7,), 2)
+    assert config.apply_chat_template and config.apply_chat_template_kwargs == {"enable_thinking": False}
+    assert (config.reward, config.metadata_key, config.tool_key) == ("my.rm", None, None)
+    with pytest.raises(ConfigError, match="only text is evaluated"):
+        one(tmp_path, "multimodal_keys: null", multimodal_keys={"image": "images"})
+
+
 def test_every_setting_reaches_the_eval_set(tmp_path: Path) -> None:
     config = one(
         tmp_path,
@@ -162,6 +181,8 @@ def test_a_function_comes_before_the_datasets_rule_a_rows_and_the_general_one(
         ("temperture: 0", "unknown temperture"),
         ("eval_every: 2", "eval_every belongs into the section live_eval"),
         ("metadata_overrides: [1]", "give a mapping"),
+        ("input_key: null", "input_key is not set"),
+        ("eval_task_timeout: .inf", "timeout_s is inf"),
     ],
 )
 def test_what_cannot_be_says_so_with_the_dataset(tmp_path: Path, entry: str, message: str) -> None:
@@ -187,6 +208,11 @@ def test_what_cannot_be_says_so_with_the_dataset(tmp_path: Path, entry: str, mes
         ("datasets: {a: {path: a}}\nlive_eval: {datasets: {b: {priority: 1}}}\n", "b is no dataset"),
         ("datasets: {a: {path: a}}\nlive_eval: {datasets: {a: {prio: 1}}}\n", "unknown field `prio`"),
         ("datasets: {a: {path: a}}\nlive_eval: 3\n", "give a mapping"),
+        ("datasets: {a: {path: a}}\nlive_eval: {datasets: {a: 5}}\n", "'a': this is 5: give a mapping"),
+        (
+            "datasets: {a: {path: a}}\nlive_eval: {datasets: {a: [1]}}\n",
+            r"'a': this is \[1\]: give",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_says_where(tmp_path: Path, text: str, message: str) -> None:
@@ -219,6 +245,15 @@ live_eval:
     assert (first.eval_every, first.timeout_s, first.concurrency, first.min_coverage) == (3, 9.0, 16, 0.5)
     assert (first.id_key, last.id_key, last.timeout_s, last.min_coverage) == ("uid", None, 60.0, 1.0)
     assert last.sampling.seed == 5
+
+
+def test_a_name_of_digits_has_its_settings_too(tmp_path: Path) -> None:
+    """YAML reads a bare 2024 as a number."""
+    text = (
+        "datasets: [{name: '2024', path: a, max_response_len: 8, label_key: l}]\n"
+        "live_eval: {datasets: {2024: {priority: 5}}}\n"
+    )
+    assert load(written(tmp_path, text))[0].priority == 5
 
 
 # --- without a file ---------------------------------------------------------------------

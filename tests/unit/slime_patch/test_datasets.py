@@ -110,6 +110,45 @@ def test_the_rollout_function_that_slime_falls_back_to_is_no_eval_function(parse
     assert plan(parse, dataset, rollout_function_path=path, eval_function_path=path).name == "a"
 
 
+@pytest.mark.parametrize("by_slime", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("temperature", "0.6", "got `str` - at `\\$.temperature`"),
+        ("temperature", None, "temperature is not set"),
+        ("n_samples_per_eval_prompt", "4", "got `str`"),
+        ("n_samples_per_eval_prompt", None, "n_samples_per_eval_prompt is not set"),
+        ("max_response_len", None, "max_response_len is not set"),
+        ("stop_token_ids", "5", "got `str`"),
+        ("input_key", None, "input_key is not set"),
+        ("path", 7, "got `int` - at `\\$.path`"),
+    ],
+)
+def test_what_slime_takes_without_looking_is_an_error_that_names_it(
+    parse: Parse, name: str, value: Any, message: str, by_slime: bool
+) -> None:
+    args, _ = parse("", eval_datasets=[EvalDatasetConfig(**{"name": "a", "path": "a", name: value})])
+    with pytest.raises(ConfigError, match=f"dataset 'a': .*{message}"):
+        plan_datasets(args, by_slime=by_slime)
+
+
+def test_a_null_is_what_slime_makes_of_it_when_it_evaluates(parse: Parse) -> None:
+    dataset = EvalDatasetConfig(name="a", path="a", metadata_key=None)
+    args, _ = parse(
+        "", eval_datasets=[dataset], rollout_stop="\n\n", rollout_stop_token_ids=[3],
+        apply_chat_template=True, apply_chat_template_kwargs={"enable_thinking": False}, custom_rm_path="my.rm",
+    )  # fmt: skip
+    for by_slime in (False, True):
+        found = plan_datasets(args, by_slime=by_slime)[0]
+        sampling = found.eval_set(Path("x")).sampling
+        assert (sampling.stop, sampling.stop_token_ids) == (("\n\n",), (3,))
+        assert (found.apply_chat_template, found.apply_chat_template_kwargs["enable_thinking"]) == (
+            True,
+            False,
+        )
+        assert (found.custom_rm_path, found.by_exact_match, found.metadata_key) == ("my.rm", False, None)
+
+
 def test_values_out_of_range_name_themselves(parse: Parse) -> None:
     with pytest.raises(ConfigError, match=r"top_p is 1\.5"):
         plan(parse, EvalDatasetConfig(name="a", path="a", top_p=1.5))
