@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from live_eval.evaluation.rewards import RewardSample
 
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
+_REAP_S = 5.0
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 Value = float | dict[str, float]
@@ -103,7 +104,10 @@ class _Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.stdin:
             self._process.stdin.close()
-        await self._process.wait()
+        # It is dead at once. What asyncio waits for is the end of its pipe, which a process that left its
+        # group may hold open for as long as it likes.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _REAP_S)
 
 
 class GradingPool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -36,6 +37,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from live_eval.evaluation.rewards import RewardSample
+from live_eval.evaluation.sample import LARGEST_REWARD
 
 _PR_SET_PDEATHSIG = 1
 _MAX_ERROR_CHARS = 2000
@@ -51,31 +53,47 @@ def load_function(path: str) -> Callable[..., Any]:
 
 
 def to_reward(value: Any) -> float | dict[str, float]:
-    """The returned value as a number or a dict of numbers; TypeError or ValueError if it is neither.
+    """The returned value as a number or a dict of its numbers; TypeError or ValueError if it is neither.
 
-    bool, int, float, NumPy scalars and 0-d arrays or tensors are numbers; NaN and infinity are not.
+    bool, int, float, NumPy scalars and 0-d arrays or tensors are numbers; NaN, infinity and what is larger
+    than any score are not. What else a dict has beside its numbers, as slime's dapo the answer that it found,
+    is left out.
     """
     if isinstance(value, dict):
-        return {str(key): _to_number(part, f"key {key!r}") for key, part in value.items()}
-    return _to_number(value, "the reward")
+        parts = {key: _unwrapped(part) for key, part in value.items()}
+        numeric = {key: part for key, part in parts.items() if isinstance(part, numbers.Real)}
+        return {_text(key): _to_number(part, f"key {key!r}") for key, part in numeric.items()}
+    return _to_number(_unwrapped(value), "the reward")
+
+
+def _unwrapped(value: Any) -> Any:
+    # NumPy and torch are recognised by their shape of a scalar, so that neither has to be imported.
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 def _to_number(value: Any, what: str) -> float:
-    # NumPy and torch are recognised by their shape of a scalar, so that neither has to be imported.
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{what} is {value!r:.80} ({type(value).__name__}), which is not a number")
-    number = float(value)
-    if not math.isfinite(number):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not abs(number) <= LARGEST_REWARD:
         raise ValueError(f"{what} is {number}, which is not a score")
     return number
+
+
+def _text(value: object) -> str:
+    """Of half a surrogate pair its number: neither a database nor a terminal takes it as it is."""
+    return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _describe(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS] + at
+    return _text(f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS]) + at
 
 
 def _answer(request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
@@ -151,7 +169,7 @@ async def _concurrently(
 def _one_result(value: Any) -> dict[str, Any]:
     try:
         return {"value": to_reward(value)}
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # a request handler too: a result may do anything when it is looked at
         return {"error": _describe(error)}
 
 
@@ -161,6 +179,12 @@ def _die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
+def _be_the_first_to_go() -> None:
+    """Where memory runs out, let the kernel take this process and no engine, trainer or service."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+
+
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
@@ -168,16 +192,25 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    pipes = (requests.fileno(), answers.fileno())
+    # A process that a function forks must neither answer in its parent's place, nor keep the pipe open when
+    # its parent is killed.
+    os.register_at_fork(after_in_child=lambda: [os.close(pipe) for pipe in pipes])
     return requests, answers
 
 
 def main() -> None:
     """Answer requests until standard input ends."""
     _die_with_parent(int(sys.argv[1]))
+    _be_the_first_to_go()
     requests, answers = _take_pipes()
+    pid = os.getpid()
     with asyncio.Runner() as runner:
         for line in requests:
-            answers.write(json.dumps(_answer(json.loads(line), runner)).encode() + b"\n")
+            answer = _answer(json.loads(line), runner)
+            if os.getpid() != pid:  # a child that a function forked came back from it
+                os._exit(0)
+            answers.write(json.dumps(answer).encode() + b"\n")
             answers.flush()
 
 

@@ -60,7 +60,7 @@ def estimate_mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
     se = _clustered_se(clusters, mean)
     if is_binary(rewards):
         return _wilson(clusters, mean, se)
-    if se is None:
+    if se is None or _is_rounding(se, rewards):
         return Estimate(mean=mean, method="t", num_prompts=len(clusters))
     half = student_t(len(clusters) - 1) * se
     return Estimate(
@@ -82,12 +82,17 @@ def estimate_difference(differences: Sequence[float], *, binary: bool) -> Estima
         squares = (math.fsum(each * each for each in differences) + 2) / (num + 2)
         half = Z * math.sqrt((squares - centre * centre) / (num + 2))
         low, high = max(-1.0, centre - half), min(1.0, centre + half)
-    elif se is not None:
+    elif se is not None and not _is_rounding(se, differences):
         half = student_t(num - 1) * se
         low, high = mean - half, mean + half
     else:
         return Estimate(mean=mean, method=method, num_prompts=num)
     return Estimate(mean=mean, low=low, high=high, se=se, method=method, num_prompts=num)
+
+
+def _is_rounding(se: float, values: Sequence[float]) -> bool:
+    """Whether all prompts say the same, so that there is no spread to see."""
+    return se <= 1e-12 * max(map(abs, values))
 
 
 def is_binary(rewards: Sequence[float]) -> bool:

@@ -123,7 +123,7 @@ class FunctionGrader:
             )
         if self._reward_key not in value:
             raise RewardError(
-                f"{sample.where}: {self._function} returned a dict with {sorted(value)}, "
+                f"{sample.where}: {self._function} returned a dict with the numbers {sorted(value)}, "
                 f"which lacks reward_key {self._reward_key!r}"
             )
         return Grade(reward=value[self._reward_key], rewards=value)

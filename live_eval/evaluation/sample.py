@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SampleStatus = Literal["scored", "errored", "aborted"]
+LARGEST_REWARD = 1e100
+"""Beyond it no variance can be computed; nobody means such a number as a score."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from live_eval.errors import DatasetError
-from live_eval.evaluation.sample import Sample, SampleStatus
+from live_eval.evaluation.sample import LARGEST_REWARD, Sample, SampleStatus
 
 FINISH = {"completed": "stop", "truncated": "length", "aborted": "abort"}
 """slime's Sample.Status in the engine's words."""
@@ -101,14 +100,14 @@ def _record(
 
 
 def _number(value: Any) -> float | None:
-    """Numbers of Python, numpy and torch; None for anything else, and for what is not finite."""
+    """Numbers of Python, numpy and torch; None for anything else, and for what is beyond any score."""
     if isinstance(value, str | bytes | dict | list | tuple) or value is None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST_REWARD else None
 
 
 def _text(prompt: Any) -> str:

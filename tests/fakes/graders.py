@@ -72,6 +72,23 @@ def faulty(sample: RewardSample) -> Any:
     return 1.0
 
 
+def forks(sample: RewardSample) -> float:
+    """Leaves a process that comes back too, or one that lives on in a session of its own."""
+    child = os.fork()
+    if child == 0 and sample.label == "loop":
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+    if sample.label == "loop":
+        Path(sample.fields["child"]).write_text(str(child), encoding="ascii")
+        time.sleep(60)
+    return float(sample.row_id)
+
+
+def oom_score(sample: RewardSample) -> float:
+    return float(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
+
+
 def returns_label(sample: RewardSample) -> Any:
     return sample.label
 
@@ -111,6 +128,8 @@ def batch(samples: list[RewardSample]) -> list[Any]:
     """Rewards of many; a label that is no number is what it gives back."""
     if any(sample.label == "raise" for sample in samples):
         raise KeyError("no such thing")
+    if any(sample.label == "huge" for sample in samples):
+        return [10**400 if sample.label == "huge" else 1.0 for sample in samples]
     return [sample.label if isinstance(sample.label, str) else float(len(samples)) for sample in samples]
 
 

@@ -50,6 +50,8 @@ async def test_a_fault_of_one_is_one_samples_and_a_fault_of_the_call_is_everyone
         found = await rewards(many(pool, "batch", "batch"), [1, "text", 1])
         assert found[0] == found[2] == 3.0
         assert "sample 1: fakes.graders.batch: TypeError: the reward is 'text'" in found[1]
+        found = await rewards(many(pool, "batch", "batch"), ["huge", 1])
+        assert "the reward is inf" in found[0] and found[1] == 1.0
         found = await rewards(many(pool, "batch", "batch"), [1, "raise"])
         assert all("KeyError: 'no such thing'" in text for text in found)
         found = await rewards(many(pool, "one_too_few", "batch"), [1, 2])
@@ -57,12 +59,12 @@ async def test_a_fault_of_one_is_one_samples_and_a_fault_of_the_call_is_everyone
 
 
 async def test_concurrent_calls_run_at_one_time_each_with_its_deadline() -> None:
-    async with GradingPool(num_workers=1, deadline_s=1.0) as pool:
+    async with GradingPool(num_workers=1, deadline_s=2.0) as pool:
         began = time.monotonic()
         found = await rewards(many(pool, "together", "concurrent", 8), [1, 2, "loop", "raise", 5])
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40
     assert found[0] == found[1] == found[4] == 3.0
-    assert "sample 2: fakes.graders.together: did not end within 1 s" in found[2]
+    assert "sample 2: fakes.graders.together: did not end within 2 s" in found[2]
     assert "sample 3: fakes.graders.together: KeyError" in found[3]
 
 

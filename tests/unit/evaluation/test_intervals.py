@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from live_eval.evaluation.intervals import Estimate, Z, estimate_difference, estimate_mean, student_t
@@ -62,6 +62,9 @@ def test_means_of_ragged_rewards_are_those_of_the_cluster_robust_formula(groups:
         assert (found.low, found.high, found.se) == (None, None, None)
         return
     mean, se = cluster_se(full)
+    if found.low is None:
+        assert se < 1e-9, "all prompts say the same"
+        return
     half = t_table(len(full) - 1) * se
     assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=1e-5)
 
@@ -148,11 +151,22 @@ def test_a_difference_of_shares_is_bonett_and_prices() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=12))
 def test_other_differences_are_the_paired_t(differences: list[float]) -> None:
+    assume(np.std(differences) > 1e-6)
     found = estimate_difference(differences, binary=False)
     half = t_table(len(differences) - 1) * np.std(differences, ddof=1) / math.sqrt(len(differences))
     assert found is not None
     mean = float(np.mean(differences))
     assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=1e-5)
+
+
+@pytest.mark.parametrize("rewards", [[[-1.0]] * 3, [[0.1]] * 7, [[0.2, 0.8], [0.5, 0.5]], [[1e99]] * 3])
+def test_prompts_that_all_say_the_same_are_no_certainty_either(rewards: list[list[float]]) -> None:
+    found = estimate_mean(rewards)
+    assert found is not None and (found.low, found.high) == (None, None)
+    assert found.mean == pytest.approx(np.mean(rewards))
+    for equal in (0.0, 0.1, 2.0):
+        same = estimate_difference([equal] * 7, binary=False)
+        assert same is not None and (same.mean, same.low) == (pytest.approx(equal), None)
 
 
 def test_few_prompts_or_none_give_what_can_be_known() -> None:

@@ -136,7 +136,8 @@ def test_a_null_is_what_slime_makes_of_it_when_it_evaluates(parse: Parse) -> Non
     dataset = EvalDatasetConfig(name="a", path="a", metadata_key=None)
     args, _ = parse(
         "", eval_datasets=[dataset], rollout_stop="\n\n", rollout_stop_token_ids=[3],
-        apply_chat_template=True, apply_chat_template_kwargs={"enable_thinking": False}, custom_rm_path="my.rm",
+        apply_chat_template=True, apply_chat_template_kwargs={"enable_thinking": False},
+        custom_rm_path="my.rm",
     )  # fmt: skip
     for by_slime in (False, True):
         found = plan_datasets(args, by_slime=by_slime)[0]
