@@ -29,6 +29,6 @@ def prompts(num: int, *, prefix: str = "r") -> list[GenRequest]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - the fakes have no events
             await asyncio.sleep(0.005)

@@ -140,7 +140,7 @@ async def test_a_flush_that_is_refused_for_ever_ends_with_the_servers_words(
     began = time.monotonic()
     with pytest.raises(EngineTimeout, match="400 Flush cache failed: 0 pending requests"):
         await client.flush_until_idle(deadline_s=1.0)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert server.calls.count("/flush_cache") < 15
 
 

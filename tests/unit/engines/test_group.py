@@ -106,7 +106,7 @@ async def test_abort_is_quick_and_answers_what_was_never_sent(
         await until(lambda: server.num_running == 8)
         began = time.monotonic()
         await lease.abort()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5  # an answer takes 30 s
         answers = await running
         assert len(answers) == 64
         assert {a.finish_reason for a in answers} == {"abort"}

@@ -100,7 +100,7 @@ async def test_an_engine_that_stays_away_ends_the_waiting(make_group: MakeGroup,
         began = time.monotonic()
         with pytest.raises(EngineTimeout, match=r"no engine was ready within 0\.4 s"):
             await lease.repin()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 9  # usable_timeout_s of the others
 
 
 async def test_files_that_do_not_fit_touch_no_engine(make_group: MakeGroup, version: Version) -> None:
@@ -169,7 +169,7 @@ async def test_after_a_failed_load_an_attached_engine_waits_for_its_owner_to_res
         await asyncio.sleep(0.3)
         assert group.states() == {"e0": EngineState.STARTING}
         await server.stop()
-        await asyncio.sleep(0.2)
+        await until(lambda: not group.engines[0]._must_be_new)  # it is seen to be gone
         server.reset()
         await server.start()
         await lease.pin(version(2))
@@ -195,7 +195,7 @@ async def test_an_engine_that_is_lost_between_its_load_and_the_verdict_is_not_pi
     make_group: MakeGroup, version: Version
 ) -> None:
     group, (first, second) = await make_group(2)
-    second.load_s = 1.0
+    second.load_s = 2.0
     async with await group.lease("a") as lease:
         pin = asyncio.create_task(lease.pin(version(1)))
         await until(lambda: first.label == "1" and first.calls[-1] == "/generate")

@@ -31,7 +31,7 @@ def names(part: tuple[Each, ...]) -> list[str]:
 
 
 async def some(lending: Lending, num_engines: int | None) -> list[str]:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         return names(await lending.take(num_engines))  # type: ignore[arg-type]
 
 

@@ -125,7 +125,7 @@ def test_a_server_dies_with_its_starter(base: Path, tmp_path: Path) -> None:
         private = Path(os.readlink(f"/proc/{group}/cwd"))
         assert len(serve.group_members(group)) >= 2
         starter.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while serve.group_members(group) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert serve.group_members(group) == []
@@ -193,7 +193,7 @@ async def test_a_server_that_hangs_in_a_load_is_killed_and_made_again(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_LOAD_S", "3600")
     group = group_of(base, tmp_path / "work")
-    group.settings = replace(group.settings, limits=PinLimits(load_s=0.5))
+    group.settings = replace(group.settings, limits=PinLimits(load_s=2.0))
     target = PinTarget(label="1", path=write_checkpoint(tmp_path / "v1", seed=1), digest="d1")
     await group.start()
     try:
