@@ -153,8 +153,8 @@ async def test_a_second_cancel_ends_the_run_at_once(make_run: MakeRun) -> None:
     assert not waiting.done()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(waiting, 1)
-    for _ in range(100):
+        await asyncio.wait_for(waiting, 20)
+    for _ in range(2000):
         if source.num_in_flight == 0:
             break
         await asyncio.sleep(0.01)
@@ -178,7 +178,7 @@ async def test_rewards_that_take_longer_than_the_grace_are_given_up_and_say_so(m
         began = time.monotonic()
         run.cancel(EndReason.NEWER_VERSION)
         outcome = await waiting
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         samples = {sample.row_id: sample for sample in read_samples(Path(outcome.samples_path))}
         assert (samples["r0"].status, samples["r0"].response) == ("aborted", "A0")
         assert samples["r0"].error == "answered, but not graded before the job ended"
