@@ -20,11 +20,27 @@ from live_eval.rundir import RunDir
 
 PROGRAM = """
 import pathlib, sys, time
-(pathlib.Path(sys.argv[1]).parent / "http.url").write_text("http://127.0.0.1:9\\n")
-time.sleep(0.8)
+folder = pathlib.Path(sys.argv[1]).parent
+(folder / "http.url").write_text("http://127.0.0.1:9\\n")
+deadline = time.monotonic() + 30
+while not (folder / "told").exists() and time.monotonic() < deadline:
+    time.sleep(0.05)
 print("2026-01-02 03:04:05,678 __main__ the port is taken")
 sys.exit(2)
 """
+
+
+class Told(io.StringIO):
+    """Makes a file when the page's address has been told."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def write(self, text: str) -> int:
+        if "the page:" in text:
+            self._file.touch()
+        return super().write(text)
 
 
 @asynccontextmanager
@@ -59,7 +75,7 @@ async def test_a_service_that_cannot_start_ends_the_demo_at_once_with_its_own_wo
     )
     run_dir = RunDir(options.out)
     run_dir.make()
-    out = io.StringIO()
+    out = Told(run_dir.root / "told")
     view = DemoView(Console(file=out, width=200))
     with pytest.raises(DemoFailed, match=r"did not start: the port is taken; see .*service\.log"):
         await DemoDriver(options, run_dir, view, run_id="run").run()

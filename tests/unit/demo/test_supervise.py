@@ -117,7 +117,7 @@ def test_a_child_whose_parent_is_killed_ends_itself(tmp_path: Path) -> None:
 
 
 def _gone(process: psutil.Process) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
             return True
