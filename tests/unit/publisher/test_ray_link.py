@@ -49,10 +49,10 @@ def test_a_put_that_a_full_object_store_holds_up_ends_for_the_sender(monkeypatch
         with pytest.raises(LinkError) as caught:
             link.put(PAYLOAD)
         assert caught.value.reason is DiscardReason.PUBLISHER_DEADLINE
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 8.0
     assert sum(thread.name == "live-eval-put" for thread in threading.enumerate()) == 1
     room.set()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 30.0
     while any(thread.name == "live-eval-put" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -141,9 +141,9 @@ def test_a_pool_hands_a_slot_to_one_sync_at_a_time() -> None:
     assert slot is not None
     began = time.monotonic()
     assert pool.take(0.05) is None
-    assert 0.04 < time.monotonic() - began < 2.0
+    assert 0.04 < time.monotonic() - began < 10.0
     threading.Timer(0.05, pool.give_back, [slot]).start()
-    assert pool.take(5.0) is slot
+    assert pool.take(30.0) is slot
 
 
 def test_a_slot_comes_back_empty() -> None:

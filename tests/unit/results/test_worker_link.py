@@ -46,7 +46,7 @@ def test_a_process_that_hangs_is_killed_at_the_deadline(tmp_path: Path, message:
     began = time.monotonic()
     with pytest.raises(SinkError, match=r"no answer to 'a' within 0\.2 s"):
         link.ask(message, timeout_s=0.2)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30.0
     assert is_gone(link.pid)
 
 

@@ -53,10 +53,10 @@ def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
     if made.feed is not None:
-        made.feed.stop(2.0)
+        made.feed.stop(20.0)
 
 
-def until(holds: object, timeout_s: float = 2.0) -> None:
+def until(holds: object, timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < deadline
@@ -76,7 +76,7 @@ def test_each_row_comes_once_and_in_order_over_a_service_that_was_away(bench: Be
 def test_the_last_rows_are_taken_before_the_end(bench: Bench) -> None:
     feed = bench.start(look_s=60.0)
     bench.service.add()
-    feed.stop(2.0)
+    feed.stop(20.0)
     assert bench.taken == [1]
 
 
@@ -87,7 +87,7 @@ def test_a_taker_that_fails_costs_nobody_else_a_row(bench: Bench) -> None:
     feed = bench.start(fails)
     bench.service.add()
     bench.service.add()
-    feed.stop(2.0)
+    feed.stop(20.0)
     assert bench.taken == [1, 2]
 
 
@@ -98,7 +98,7 @@ def test_a_taker_that_hangs_is_not_waited_for(bench: Bench) -> None:
     until(lambda: bench.taken == [1])
     began = time.monotonic()
     feed.stop(0.05)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 4.0
     hangs.set()
 
 
@@ -106,5 +106,5 @@ def test_a_service_that_is_given_up_is_told_once(bench: Bench) -> None:
     bench.service.failed = True
     feed = bench.start()
     until(lambda: bench.given_up == 1)
-    feed.stop(2.0)
+    feed.stop(20.0)
     assert bench.given_up == 1
