@@ -57,6 +57,8 @@ class LocalLink:
     def __init__(self) -> None:
         self.member: GroupReceiver | None = None
         self.frozen = False
+        self.waited_s = 0.0
+        """How long it was waited for while it was frozen; nobody really waits."""
         self._calls = ThreadPoolExecutor(8)
         self._buckets = ThreadPoolExecutor(1)
 
@@ -80,6 +82,8 @@ class LocalLink:
 
     def settled(self, pending: Future[Message], timeout_s: float) -> bool:
         if self.frozen:
+            pending.result(WAIT_S)  # so that the answer is there when it is thawed
+            self.waited_s += timeout_s
             return False
         try:
             pending.result(timeout_s)

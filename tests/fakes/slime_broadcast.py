@@ -17,18 +17,19 @@ from fakes.slime_standins import NamedTensors, UpdateWeightFromDistributed
 TIMEOUT = timedelta(seconds=60)
 
 
-def init_process_group(*, port: int, world_size: int, group_name: str) -> Any:
-    """slime.utils.distributed_utils.init_process_group for rank 0 on a CPU."""
+def init_process_group(*, listener: socket.socket, world_size: int, group_name: str) -> Any:
+    """slime.utils.distributed_utils.init_process_group for rank 0 on a CPU, its port bound already."""
     from torch.distributed.distributed_c10d import (
         Backend,
         PrefixStore,  # pyright: ignore[reportPrivateImportUsage]
         _new_process_group_helper,
         _world,
-        rendezvous,
     )
 
-    store, _, _ = next(rendezvous(f"tcp://127.0.0.1:{port}", 0, world_size, timeout=TIMEOUT))
-    store.set_timeout(TIMEOUT)
+    port = listener.getsockname()[1]
+    store = dist.TCPStore(
+        "127.0.0.1", port, world_size, is_master=True, timeout=TIMEOUT, master_listen_fd=listener.detach()
+    )
     group, _ = _new_process_group_helper(
         world_size,
         0,
@@ -99,9 +100,8 @@ class BroadcastingUpdater(UpdateWeightFromDistributed):
             dist.destroy_process_group(self._model_update_groups)
 
     def _new_group(self, counts: list[int]) -> Any:
-        with socket.socket() as sock:
-            sock.bind(("", 0))
-            port = sock.getsockname()[1]
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
         self.num_groups += 1
         world_size = sum(counts) + 1
         refs = [
@@ -115,7 +115,7 @@ class BroadcastingUpdater(UpdateWeightFromDistributed):
             )
             for number, engine in enumerate(self.rollout_engines)
         ]
-        group = init_process_group(port=port, world_size=world_size, group_name=self._group_name)
+        group = init_process_group(listener=listener, world_size=world_size, group_name=self._group_name)
         self._get(refs)
         return group
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from fakes.member_wire import LocalWire
 from fakes.slime_ranks import Rank, ranks_at, whole
 from fakes.store_content import stored_content, stored_record
 
-import slime_patch.member
+from slime_patch.member import PROBE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from fakes.slime_standins import NamedTensors
@@ -51,7 +50,7 @@ def test_a_version_is_what_was_broadcast_and_an_unwanted_update_is_received_and_
             outcome = rank.outcome(version)
             assert (outcome.state, outcome.detail) == ("sealed", "")
             held_s = stored_record(wire.store, outcome.policy_version).held_s
-            assert held_s is not None and 0 < held_s < 5.0
+            assert held_s is not None and 0 < held_s < 30.0
             assert stored_content(wire.store, outcome.policy_version) == whole(version)
     assert rank.updater.num_groups == 1
 
@@ -82,17 +81,13 @@ def test_a_receiver_that_dies_between_updates_costs_one_version_and_comes_back(
     assert (rank.updater.num_groups, rank.lock.log) == (3, ["acquire", "release"] * 2)
 
 
-def test_a_frozen_receiver_costs_one_question_and_is_taken_in_again(
-    wire: LocalWire, join: Join, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slime_patch.member, "PROBE_TIMEOUT_S", 0.3)
+def test_a_frozen_receiver_costs_one_question_and_is_taken_in_again(wire: LocalWire, join: Join) -> None:
     (rank,) = join()
     rank.sync(1)
     wire.link.frozen = True
-    began = time.monotonic()
     for version in (2, 3, 4):
         rank.sync(version)
-    assert time.monotonic() - began < 3.0
+    assert wire.link.waited_s == PROBE_TIMEOUT_S
     assert rank.updater.num_groups == 2
     wire.link.frozen = False
     rank.sync(5)
