@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,22 +74,36 @@ def test_growth_in_the_warm_up_is_none() -> None:
     assert "GROWS" not in verdicts(looks).values()
 
 
+LOOKED_AT = """
+import sys, threading
+for number in range(3):
+    print(flush=True)
+    sys.stdin.readline()
+    if number == 0:
+        files = [open(f"{sys.argv[1]}/{each}", "w") for each in range(5)]
+        threads = [threading.Thread(target=threading.Event().wait, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+"""
+
+
 def test_looks_at_a_process_see_its_files_and_threads(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path / "run")
     run_dir.make()
-    site: Any = SimpleNamespace(run_dir=run_dir, pids={"service": os.getpid()}, raylet=os.getpid())
-    looks = Looks(site, tmp_path / "looks.jsonl")
-    before = looks.take()
-    stop = threading.Event()
-    threads = [threading.Thread(target=stop.wait) for _ in range(3)]
-    files = [(tmp_path / f"{number}").open("w") for number in range(5)]
-    for thread in threads:
-        thread.start()
-    run_dir.results_jsonl.write_bytes(b"x" * 100_000)
-    after = looks.take()
-    stop.set()
-    for file in files:
-        file.close()
+    # Not this process: what other tests have started in it comes and goes.
+    command = [sys.executable, "-c", LOOKED_AT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        site: Any = SimpleNamespace(run_dir=run_dir, pids={"service": process.pid}, raylet=process.pid)
+        looks = Looks(site, tmp_path / "looks.jsonl")
+        before = looks.take()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        run_dir.results_jsonl.write_bytes(b"x" * 100_000)
+        after = looks.take()
+        process.kill()
     assert after.files["service"] - before.files["service"] == 5
     assert after.threads["service"] - before.threads["service"] == 3
     assert after.rest - before.rest >= 100_000
