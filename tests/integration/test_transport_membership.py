@@ -23,7 +23,7 @@ def publishers(tmp_path: Path) -> Iterator[Publishers]:
     """Makes publishers whose receiver is not there."""
     made: list[CollectivePublisher] = []
 
-    def make(*engines: ThreadEngine, group_timeout_s: float = 3.0) -> CollectivePublisher:
+    def make(*engines: ThreadEngine, group_timeout_s: float = 20.0) -> CollectivePublisher:
         config = CollectiveConfig(
             run_id="run", incarnation_id="life", probe_timeout_s=1.0, group_timeout_s=group_timeout_s
         )
@@ -84,7 +84,7 @@ def test_an_engine_that_fails_before_the_broadcast_is_left_out_and_comes_back(
     publishers: Publishers, fault: str
 ) -> None:
     good, bad = ThreadEngine("good"), ThreadEngine("bad")
-    publisher = publishers(good, bad)
+    publisher = publishers(good, bad, group_timeout_s=4.0)  # what a join that fails costs
     publish(publisher, 1)
     bad.faults = {fault}
     if fault == "join":
@@ -100,14 +100,14 @@ def test_an_engine_that_fails_before_the_broadcast_is_left_out_and_comes_back(
 
 def test_a_member_that_refuses_a_bucket_is_seen_before_the_groups_deadline(publishers: Publishers) -> None:
     good, bad = ThreadEngine("good"), ThreadEngine("bad")
-    publisher = publishers(good, bad, group_timeout_s=6.0)
+    publisher = publishers(good, bad, group_timeout_s=10.0)
     publish(publisher, 1)
     bad.faults = {"receive_bucket"}
     publisher.begin(2)
     began = time.monotonic()
     with pytest.raises(TransportError, match="bad fails in receive_bucket"):
         publisher.put_bucket([("a", torch.zeros(4_000_000))])
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 9.0
     assert good.calls[-1] == "resume"
     bad.faults = set()
     publish(publisher, 3)
@@ -117,14 +117,14 @@ def test_a_member_that_refuses_a_bucket_is_seen_before_the_groups_deadline(publi
 
 def test_a_member_that_never_posts_its_receives_costs_the_groups_deadline(publishers: Publishers) -> None:
     slow = ThreadEngine("slow")
-    publisher = publishers(slow, group_timeout_s=1.0)
+    publisher = publishers(slow, group_timeout_s=2.0)
     publish(publisher, 1)
     slow.faults = {"sleep"}
     publisher.begin(2)
     began = time.monotonic()
     with pytest.raises(TransportError, match=r"live-eval-pp_0\.1"):
         publisher.put_bucket([("a", torch.zeros(4_000_000))])
-    assert time.monotonic() - began < 6.0
+    assert time.monotonic() - began < 12.0
 
 
 def test_nobody_there_raises_nothing_and_publishes_nothing(publishers: Publishers) -> None:
@@ -133,12 +133,12 @@ def test_nobody_there_raises_nothing_and_publishes_nothing(publishers: Publisher
     publisher.put_bucket([("a", torch.zeros(3))])
     report = publisher.commit()
     assert (report.published, report.reason) == (False, "receiver_restarted")
-    assert report.held_s < 2.0
+    assert report.held_s < 10.0
 
 
 def test_when_the_last_member_goes_the_group_goes(publishers: Publishers) -> None:
     engine = ThreadEngine("e")
-    publisher = publishers(engine, group_timeout_s=2.0)
+    publisher = publishers(engine)
     publish(publisher, 1)
     engine.faults = {"pause"}
     publish(publisher, 2)
