@@ -97,9 +97,9 @@ def datasets(world: World) -> list[dict[str, Any]]:
     return [
         models.Dataset(
             name=name,
-            num_rows=world.num_expected,
+            num_rows=world.num_expected // world.samples_a_row,
             num_expected=world.num_expected,
-            n=1,
+            n=world.samples_a_row,
             file_sha256="ab" * 32,
             since=world.began,
             settings={"pass_threshold": 1.0},

@@ -125,6 +125,20 @@ def hostile_run(now: float) -> World:
     return world
 
 
+def sampled_run(now: float) -> World:
+    """One version, two samples of each of its rows."""
+    world = World(began=now - 10, datasets=("rev",), num_expected=4, samples_a_row=2)
+    world.now = now
+    world.sync(1, world.began)
+    job_id = world.job("v1", "rev", world.began + 1)["job_id"]
+    world.start(job_id, world.began + 2)
+    for row in range(2):
+        for number in range(2):
+            world.sample(job_id, row, number, prompt="rev 12=", label="21", response="21", reward=1.0)
+    world.end(job_id, world.began + 3, score=1.0)
+    return world
+
+
 def empty_run(now: float) -> World:
     """A service whose engines are starting."""
     world = World(began=now - 3)

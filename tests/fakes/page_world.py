@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from live_eval.http import models
+from live_eval.http.figures import metric_items
 
 BEGAN = 1_700_000_000.0
 DIGEST = "9f3c51e2a7b84d06b1c2d3e4f5061728"
@@ -38,7 +39,9 @@ class World:
         datasets: tuple[str, ...] = ("rev", "sort"),
         on_update: str = "finish",
         num_expected: int = 64,
+        samples_a_row: int = 1,
     ) -> None:
+        self.samples_a_row = samples_a_row
         self.began = began
         self.datasets = datasets
         self.on_update = on_update
@@ -192,9 +195,11 @@ class World:
             if score is None
             else {
                 "score": {"value": score, "interval": between},
-                "pass@1": {"value": score, "interval": between},
+                "pass@16": {"value": score, "interval": None},
+                "pass@2": {"value": score, "interval": None},
                 "truncated": {"value": 0.02, "interval": None},
                 "response_tokens": {"value": 6.4, "interval": None},
+                **self._to_previous(job, score),
             }
         )
         version = job["policy_version"]
@@ -238,6 +243,22 @@ class World:
             self.by_number[version]["scores"][job["dataset"]] = score
         return self.results[-1]
 
+    def _to_previous(self, job: dict[str, Any], score: float) -> dict[str, Any]:
+        """The difference to the version before, in the API's own form."""
+        scored = (each for each in reversed(self.results) if each["dataset"] == job["dataset"])
+        before = next((each for each in scored if each["score"] is not None), None)
+        if before is None or job["policy_version"] is None:
+            return {}
+        difference = score - before["score"]
+        return metric_items(
+            {
+                "vs_previous/diff": difference,
+                "vs_previous/low": difference - 0.05,
+                "vs_previous/high": difference + 0.05,
+                "vs_previous/version": float(before["policy_version"]),
+            }
+        )
+
     def span(self, kind: str, target: str | None, begin: float, end: float | None, **more: str) -> None:
         """What engine eval-0 was at."""
         span = {
@@ -252,12 +273,20 @@ class World:
         self.spans["eval-0"].append(span)
 
     def sample(
-        self, job_id: str, row: int, *, prompt: str, label: str, response: str | None, reward: float | None
+        self,
+        job_id: str,
+        row: int,
+        number: int = 0,
+        *,
+        prompt: str,
+        label: str,
+        response: str | None,
+        reward: float | None,
     ) -> None:
         """One more sample of a job."""
         sample = {
             "row_id": str(row),
-            "sample": 0,
+            "sample": number,
             "status": "errored" if reward is None else "scored",
             "prompt": prompt,
             "label": label,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fakes.browser import WIDTHS, expect
-from fakes.page_scenes import busy_run, empty_run, hostile_run
+from fakes.page_scenes import busy_run, empty_run, hostile_run, sampled_run
 
 if TYPE_CHECKING:
     from conftest import Open
@@ -42,6 +42,24 @@ def test_the_overview_says_what_is_scored_what_runs_and_what_waits(show: Open) -
     expect(sort).to_contain_text("v10 runs, 41 of 64: 0.976 so far")
     expect(sort.locator(".live-whisker")).to_have_count(1)
     expect(page.get_by_role("link", name="v10", exact=True).first).to_be_visible()
+
+
+def test_a_difference_to_the_version_before_says_how_sure_it_is(show: Open) -> None:
+    tab, _ = show(busy_run)
+    rev = tab.page.locator('[data-dataset="rev"]')
+    expect(rev).to_contain_text("+0.031 to v9 (\N{MINUS SIGN}0.019 to 0.081: may be chance)")
+    tab.go("#/job/v5%2Frev")
+    expect(tab.page.locator("main")).to_contain_text("+0.391 to v3 (0.341 to 0.441)")
+    names = tab.page.locator("main table code")
+    expect(names).to_have_text(["pass@2", "pass@16", "response_tokens", "score", "truncated"])
+
+
+def test_each_of_several_samples_of_a_row_has_its_number(show: Open) -> None:
+    tab, _ = show(sampled_run)
+    tab.go("#/job/v1%2Frev")
+    heads = tab.page.locator(".sample-head")
+    expect(heads.first).to_contain_text("Row 0sample 0")
+    expect(heads.nth(1)).to_contain_text("Row 0sample 1")
 
 
 def test_keys_walk_through_the_scores_and_open_the_job(show: Open) -> None:

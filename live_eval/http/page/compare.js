@@ -5,7 +5,7 @@ import { interval, signed } from './format.js';
 import { icon } from './icons.js';
 import { diff } from './diff.js';
 import { card, compareHref, empty, jobLink, segments, trouble } from './parts.js';
-import { cutNote, isShort, labelText, labelled, metaOf, text, thresholdOf, verdict, visible } from './samples.js';
+import { cutNote, isMany, isShort, labelText, labelled, metaOf, nameOf, text, thresholdOf, verdict, visible } from './samples.js';
 import { pager } from './table.js';
 import { methodWord } from './words.js';
 
@@ -69,11 +69,12 @@ export function compareView(model, { query }) {
   function draw(found) {
     const names = [found.left, found.right].map((id) => id.slice(0, id.indexOf('/')));
     const threshold = thresholdOf(model, found.dataset);
+    const many = isMany(model, found.dataset);
     const filter = segments('Which samples', [[null, 'All'], ...Object.entries(CHANGES).filter(([name]) => name !== 'unpaired' || found.summary.unpaired > 0).map(([name, word]) => [name, icon(name), word])], change, (value) => ((change = value), (offset = 0), load()));
     const pages = pager((by) => ((offset = Math.max(0, offset + by * LIMIT)), load(), scrollTo(0, 0)), ['Previous', 'Next']);
     pages.show({ total: found.total, offset, count: found.items.length });
     put(body, summaryCard(found, names), h('section', { class: 'card', 'aria-label': 'Samples side by side' },
-      h('div', { class: 'filters' }, filter), found.items.length ? found.items.map((item) => pairCard(item, names, threshold)) : empty('No sample of this kind.'), pages.node));
+      h('div', { class: 'filters' }, filter), found.items.length ? found.items.map((item) => pairCard(item, names, threshold, many)) : empty('No sample of this kind.'), pages.node));
   }
 
   return {
@@ -108,12 +109,12 @@ function summaryCard({ summary, left, right, dataset }, [before, after]) {
       h('div', { class: 'tally' }, cell('better'), cell('worse'), cell('same'), cell('unpaired'))));
 }
 
-function pairCard(item, names, threshold) {
+function pairCard(item, names, threshold, many) {
   const texts = [item.left?.response ?? null, item.right?.response ?? null];
   const equal = texts[0] !== null && texts[0] === texts[1];
   const parts = texts[0] !== null && texts[1] !== null && !equal ? diff(...texts) : null;
   return h('article', { class: 'sample', 'data-row': item.row_id },
-    h('div', { class: 'sample-head' }, h('strong', {}, `Row ${item.row_id}`), item.sample > 0 && h('span', {}, `sample ${item.sample}`), h('span', { class: 'badge' }, icon(item.change), CHANGES[item.change] ?? item.change), equal && h('span', {}, 'same answer')),
+    h('div', { class: 'sample-head' }, nameOf(item, many), h('span', { class: 'badge' }, icon(item.change), CHANGES[item.change] ?? item.change), equal && h('span', {}, 'same answer')),
     h('div', { class: `texts ${isShort(item, ...texts) ? 'four' : ''}` },
       labelled('Prompt', text(item.prompt ?? '', 'prompt')), labelled('Expected', text(labelText(item.label), 'prompt')),
       [item.left, item.right].map((sample, at) => side(sample, names[at], parts?.[at], at, threshold, !isShort(item, ...texts)))));

@@ -11,6 +11,9 @@ import { isEnded, methodWord, reasonWord, stateWord } from './words.js';
 
 const AGAIN_MS = 500;
 
+/** pass@2 before pass@16. */
+const byNumber = new Intl.Collator('en', { numeric: true }).compare;
+
 export function jobView(model, { rest: jobId }) {
   const head = h('div', { class: 'view-head' });
   const body = h('div', { class: 'stack' });
@@ -102,7 +105,7 @@ function headline(job) {
 }
 
 function metricTable(metrics, caption) {
-  const names = Object.keys(metrics).filter((name) => !/^vs_(previous|best)\//.test(name));
+  const names = Object.keys(metrics).filter((name) => !/^vs_(previous|best)\//.test(name)).sort(byNumber);
   if (names.length === 0) return null;
   return h('table', { role: 'table' }, h('caption', { class: 'hidden-text' }, caption), h('tbody', { role: 'rowgroup' }, names.map((name) =>
     h('tr', { role: 'row' }, h('td', { role: 'cell' }, h('code', {}, name)), h('td', { role: 'cell', class: 'num' }, h('strong', {}, score(metrics[name].value)), metrics[name].interval && h('span', { class: 'muted small' }, ` ${interval(metrics[name].interval)}`))))));

@@ -170,7 +170,8 @@ export class Model {
 export function change(metrics, name) {
   const value = (key) => metrics?.[`${name}/${key}`]?.value ?? null;
   if (value('diff') === null) return null;
-  return { version: value('version'), value: value('diff'), low: value('low'), high: value('high') };
+  const between = metrics[`${name}/diff`].interval;
+  return { version: value('version'), value: value('diff'), low: between?.low ?? null, high: between?.high ?? null };
 }
 
 /** What a chart needs of a result; x is the policy version, or the number of the checkpoint. */

@@ -25,7 +25,8 @@ export function samplesPanel(model, jobId) {
       const page = await get('samples', { job_id: jobId, status, offset, limit: LIMIT });
       if (left || mine !== number) return;
       const limit = thresholdOf(model, shown.dataset);
-      put(list, page.items.length ? page.items.map((sample) => sampleCard(sample, limit)) : empty(status ? 'No sample of this kind.' : 'No sample yet.'));
+      const many = isMany(model, shown.dataset);
+      put(list, page.items.length ? page.items.map((sample) => sampleCard(sample, limit, many)) : empty(status ? 'No sample of this kind.' : 'No sample yet.'));
       pages.show({ total: page.total, offset, count: page.items.length });
     } catch (error) {
       if (left || mine !== number) return;
@@ -48,6 +49,12 @@ export function samplesPanel(model, jobId) {
 /** From which reward on an answer is right. */
 export const thresholdOf = (model, dataset) => model.datasets.get(dataset)?.settings?.pass_threshold ?? 1;
 
+/** Whether a row has several samples. */
+export const isMany = (model, dataset) => (model.datasets.get(dataset)?.n ?? 1) > 1;
+
+/** A sample's row, and its number where a row has several. */
+export const nameOf = ({ row_id: row, sample }, many) => [h('strong', {}, `Row ${row}`), (many || sample > 0) && h('span', {}, `sample ${sample}`)];
+
 /** Right, wrong or none, by shape and by word. */
 export function verdict(sample, threshold) {
   if (!sample) return h('span', { class: 'badge' }, icon('none'), 'No sample');
@@ -60,9 +67,9 @@ export function verdict(sample, threshold) {
 export const metaOf = (sample) =>
   [sample.finish_reason && `ended by ${sample.finish_reason}`, plural(sample.num_tokens, 'token'), sample.engine, sample.engine_label && `label ${sample.engine_label}`].filter(Boolean).join(', ');
 
-function sampleCard(sample, threshold) {
+function sampleCard(sample, threshold, many) {
   return h('article', { class: 'sample' },
-    h('div', { class: 'sample-head' }, h('strong', {}, `Row ${sample.row_id}`), sample.sample > 0 && h('span', {}, `sample ${sample.sample}`), verdict(sample, threshold), h('span', {}, metaOf(sample))),
+    h('div', { class: 'sample-head' }, nameOf(sample, many), verdict(sample, threshold), h('span', {}, metaOf(sample))),
     sample.error && h('p', { class: 'note-bad small' }, icon('warning'), sample.error),
     h('div', { class: `texts ${isShort(sample, sample.response) ? 'three' : ''}` },
       labelled('Prompt', text(sample.prompt ?? '', 'prompt')), labelled('Expected', text(labelText(sample.label), 'prompt')),
