@@ -55,6 +55,9 @@ _ALWAYS_TOLD = (
 )
 _TOTALS = (*_ALWAYS_TOLD, JobStatus.RUNNING, JobStatus.WAITING)
 
+_MOST_FAULTS = 5
+"""Faults told below a table; the others are in the jobs' details (`--json`)."""
+
 _PIPE_WIDTH = 200
 """Columns where the output is no terminal, so that a file or a pipe gets all of them."""
 
@@ -201,6 +204,8 @@ def show_results(ledger: LedgerReader, console: Console, selection: Selection = 
     statuses = [job["status"] for job in jobs]
     shown = [f"{statuses.count(s)} {s.value}" for s in _TOTALS if s in statuses or s in _ALWAYS_TOLD]
     console.print(Text(f"{len(jobs)} jobs: {', '.join(shown)}"))
+    for line in _faults(jobs):
+        console.print(Text(line, style="red"))
     methods = sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]})
     if methods and console.width >= _INTERVAL_WIDTH:
         console.print(Text(f"95 %: {'; '.join(methods)}", style="dim"))
@@ -304,6 +309,18 @@ def _scored(job: dict[str, Any]) -> str:
 
 def _reason(job: dict[str, Any]) -> str:
     return "" if job["status"] == JobStatus.SUCCEEDED else job["reason"]
+
+
+def _faults(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """What stands behind the reasons of jobs that failed, as far as it is known."""
+    failed = (JobStatus.FAILED, JobStatus.TIMED_OUT)
+    told = [
+        f"{job['job_id']} {job['status']}: {job['detail']}"
+        for job in jobs
+        if job["status"] in failed and job["detail"]
+    ]
+    more = len(told) - _MOST_FAULTS
+    return told[:_MOST_FAULTS] + ([f"and {more} more, see --json"] if more > 0 else [])
 
 
 def _version_reason(version: dict[str, Any]) -> str:

@@ -34,6 +34,7 @@ def finish(ledger: Ledger) -> Finish:
         status: JobStatus = JobStatus.SUCCEEDED,
         reason: str = EndReason.COMPLETED,
         metrics: dict[str, float] | None = None,
+        detail: str = "",
     ) -> JobResult:
         if isinstance(target, int):
             target = PolicyTarget(policy_version=target, rollout_id=target - 1, train_step=10 * target)
@@ -43,6 +44,7 @@ def finish(ledger: Ledger) -> Finish:
             ledger.start(name, now=3.0)
         result = msgspec.structs.replace(
             ledger.outcome(name, status=status, reason=reason, now=9.0),
+            detail=detail,
             score=score if status is JobStatus.SUCCEEDED else None,
             metrics=metrics or {},
             n_expected=8,

@@ -74,6 +74,16 @@ def test_no_line_is_wider_than_the_terminal(
     assert [line.split()[0] for line in lines[6:7]] == ["5"]
 
 
+def test_a_failed_job_says_what_went_wrong(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
+    fault = "8 of 8 samples have no score; first error: row 3: mine.reward: ValueError: [boom]"
+    for version in range(1, 8):
+        finish(version, status=JobStatus.FAILED, reason="no_data", detail=fault)
+    finish(8, status=JobStatus.CANCELLED, reason="user", detail="nobody needs to know")
+    lines = printed(tmp_path, 160)
+    assert lines[-6:-1] == [f"v{version}/rev failed: {fault}" for version in range(1, 6)]
+    assert lines[-1] == "and 2 more, see --json"
+
+
 def test_the_interval_is_explained_where_it_is_shown(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
     finish(10, score=0.75, metrics={"score/low": 0.7, "score/high": 0.8, "score/n_eff": 8.0})
     assert "Wilson" not in "\n".join(printed(tmp_path, 80))
