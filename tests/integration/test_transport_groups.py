@@ -113,7 +113,7 @@ def test_a_member_that_dies_is_seen_at_once() -> None:
         began = time.monotonic()
         with pytest.raises(TransportError, match="group g, rank 0"):
             group.broadcast([torch.zeros(BIG)], timeout_s=30.0)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 20.0
         group.leave()
 
 
@@ -127,7 +127,7 @@ def test_a_frozen_member_costs_the_deadline_and_leaving_costs_nothing() -> None:
         with pytest.raises(TransportError, match="group g, rank 0"):
             group.broadcast([torch.zeros(BIG)], timeout_s=1.0)
         group.leave()
-        assert time.monotonic() - began < 4.0
+        assert time.monotonic() - began < 7.0
         with pytest.raises(TransportError, match="left already"):
             group.broadcast([torch.zeros(1)], timeout_s=1.0)
 
@@ -179,16 +179,23 @@ def join_request(port: int, name: str = "g", *, timeout_s: float = 60.0) -> Join
     )
 
 
+def wait_until_joining(table: GroupTable, number: int) -> None:
+    deadline = time.monotonic() + 30.0
+    while len(table._joins) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_join_ends_when_somebody_leaves_that_name_and_the_name_can_be_joined() -> None:
     table, rendezvous = GroupTable(), Rendezvous("127.0.0.1", timeout_s=60.0)
     with ThreadPoolExecutor(1) as threads:
         joining = threads.submit(table.join, join_request(rendezvous.port))
-        time.sleep(0.2)
+        wait_until_joining(table, 1)
         began = time.monotonic()
         table.leave("g")
         with pytest.raises(TransportError, match="was left"):
             joining.result(timeout=10.0)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 10.0
         second = Rendezvous("127.0.0.1", timeout_s=60.0)
         joining = threads.submit(table.join, join_request(second.port))
         group = master("g", 2, second)
@@ -203,7 +210,7 @@ def test_a_join_has_an_end_and_is_not_in_the_table_then() -> None:
     began = time.monotonic()
     with pytest.raises(TransportError):
         table.join(join_request(rendezvous.port, timeout_s=0.5))
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 20.0
     assert table.names == ()
 
 
@@ -218,10 +225,10 @@ def test_joins_that_never_end_by_themselves_are_bounded(monkeypatch: pytest.Monk
     table, rendezvous = GroupTable(), Rendezvous("127.0.0.1", timeout_s=60.0)
     with ThreadPoolExecutor(3) as threads:
         joins = [
-            threads.submit(table.join, join_request(rendezvous.port, f"g{n}", timeout_s=3.0))
+            threads.submit(table.join, join_request(rendezvous.port, f"g{n}", timeout_s=20.0))
             for n in range(3)
         ]
-        time.sleep(0.3)
+        wait_until_joining(table, 3)
         with pytest.raises(TransportError, match="under way already"):
             table.join(join_request(rendezvous.port, "another"))
         table.leave_all()
