@@ -8,6 +8,7 @@ byte more or less than the data it announces.
 from __future__ import annotations
 
 import json
+import stat
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
@@ -76,7 +77,10 @@ def build_header(metas: Sequence[TensorMeta]) -> tuple[bytes, FileHeader]:
 def read_header(path: Path) -> FileHeader:
     """Read and check the header of a safetensors file; CorruptVersion if anything is off."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if stat.S_ISFIFO(status.st_mode):  # opening it would wait for somebody who writes
+            raise CorruptVersion(f"{path}: this is a pipe and no file")
+        size = status.st_size
         with path.open("rb") as file:
             prefix = file.read(_LENGTH.size)
             if len(prefix) < _LENGTH.size:

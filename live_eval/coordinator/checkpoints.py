@@ -7,7 +7,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from live_eval.errors import CorruptVersion
+from live_eval.errors import ConfigError, CorruptVersion
 from live_eval.store.manifest import MANIFEST_NAME, Manifest
 
 if TYPE_CHECKING:
@@ -25,11 +25,24 @@ def train_step_of(directory: Path) -> int | None:
     """
     if (directory / MANIFEST_NAME).exists():
         try:
-            return Manifest.load(directory).train_step
+            return _plausible(Manifest.load(directory).train_step)
         except CorruptVersion:
             return None  # a manifest of something else
     found = _STEP.search(directory.name)
-    return int(found.group(1)) if found else None
+    return _plausible(int(found.group(1))) if found else None
+
+
+def _plausible(step: int | None) -> int | None:
+    """None for what no training counts to, such as a time in digits: no database or browser takes it."""
+    return step if step is None or 0 <= step < 2**53 else None
+
+
+def check_name(directory: Path) -> None:
+    """ConfigError for a path that is no text: names on a disk are bytes, and what is told is text."""
+    try:
+        str(directory).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the path {str(directory)!a} is no UTF-8 text: rename the directory") from error
 
 
 def files_of(directory: Path) -> str:

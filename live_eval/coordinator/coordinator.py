@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from live_eval.coordinator.checkpoints import train_step_of
+from live_eval.coordinator.checkpoints import check_name, train_step_of
 from live_eval.coordinator.collecting import Collecting
 from live_eval.coordinator.evaluator import Evaluator, RunEnd
 from live_eval.coordinator.feed import (
@@ -137,14 +137,15 @@ class Coordinator:
 
         Of the checkpoints that wait the one of the highest `priority` is next. `checked`: the caller has
         seen that the directory is whole, in a thread, since a slow file system must not hold the loop.
-        CorruptVersion if the directory is no whole safetensors checkpoint, ConfigError if a
-        dataset is not configured, LiveEvalError if all is finished; nothing is recorded then.
+        CorruptVersion if the directory is no whole safetensors checkpoint, ConfigError if a dataset is
+        not configured or the path is no text, LiveEvalError if all is finished; nothing is recorded then.
         """
         if self._scheduler.finished:
             raise LiveEvalError(f"the service has finished and takes no more work; {path} is not evaluated")
         if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
             raise ConfigError(f"priority is {priority}: give {-MAX_PRIORITY} to {MAX_PRIORITY}")
         directory = Path(path).absolute()
+        check_name(directory)
         if not checked:
             check_complete(directory)
         number = self._ledger.next_checkpoint_number()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ class Found:
     whole: tuple[Path, ...] = ()
     """New and whole, in the order of their numbers."""
     refused: tuple[tuple[Path, str], ...] = ()
-    """Those that can never be evaluated as they are, and why; each is told once."""
+    """Those that cannot be evaluated as they are, and why; each is told once."""
 
 
 @dataclass(slots=True)
@@ -37,16 +38,16 @@ class CheckpointWatch:
     folders: Sequence[Path]
     _done: set[str] = field(default_factory=set, init=False)
     _stamps: dict[str, Stamp] = field(default_factory=dict, init=False)
+    _refused: dict[str, Stamp] = field(default_factory=dict, init=False)
 
     def look(self, known: Iterable[str] = ()) -> Found:
         """What is new since the last look, and is none of the paths that are `known`, links followed."""
         self._done.update(os.path.realpath(path) for path in known)
         whole: list[Path] = []
         refused: list[tuple[Path, str]] = []
-        for path in self._candidates():
-            real = os.path.realpath(path)
+        for real, path in self._by_target().items():
             stamp = _stamp(path)
-            if real in self._done or stamp is None:
+            if real in self._done or stamp is None or self._refused.get(real) == stamp:
                 continue
             if self._stamps.get(real) != stamp:
                 self._stamps[real] = stamp  # it may still be written: the next look decides
@@ -55,13 +56,21 @@ class CheckpointWatch:
                 check_complete(path)
             except CorruptVersion as error:
                 if "Convert it" in str(error):
-                    refused.append((path, str(error)))
-                    self._done.add(real)
+                    if real not in self._refused:
+                        refused.append((path, str(error)))
+                    self._refused[real] = stamp  # what is there of it may be only what is written first
                 continue
             whole.append(path)
             self._done.add(real)
         whole.sort(key=_order)
         return Found(whole=tuple(whole), refused=tuple(refused))
+
+    def _by_target(self) -> dict[str, Path]:
+        """What links lead to -> a path; a link beside its target is no second look at it."""
+        found: dict[str, Path] = {}
+        for path in sorted(self._candidates(), key=Path.is_symlink):
+            found.setdefault(os.path.realpath(path), path)
+        return found
 
     def _candidates(self) -> list[Path]:
         found: list[Path] = []
@@ -70,22 +79,34 @@ class CheckpointWatch:
                 found += [Path(entry.path) for entry in os.scandir(folder) if _may_be(entry)]
             except OSError:  # a trainer makes it when it saves for the first time
                 continue
-        return sorted(found, key=_order)
+        return found
 
 
 def _may_be(entry: os.DirEntry[str]) -> bool:
     """Hidden and temporary names are a writer's own."""
     name = entry.name.lower()
-    return entry.is_dir() and not name.startswith((".", "_")) and not name.endswith((".tmp", ".partial", "~"))
+    try:
+        is_dir = entry.is_dir()
+    except OSError:  # a link that leads to itself says nothing of its neighbours
+        return False
+    return is_dir and not name.startswith((".", "_")) and not name.endswith((".tmp", ".partial", "~"))
 
 
 def _stamp(path: Path) -> Stamp | None:
     """Names, sizes and times of the files; None if there are none, or it goes away."""
     try:
-        files = [(entry.name, entry.stat()) for entry in os.scandir(path) if entry.is_file()]
+        files = [found for entry in os.scandir(path) if (found := _file(entry)) is not None]
     except OSError:
         return None
-    return tuple(sorted((name, info.st_size, info.st_mtime_ns) for name, info in files)) or None
+    return tuple(sorted(files)) or None
+
+
+def _file(entry: os.DirEntry[str]) -> tuple[str, int, int] | None:
+    try:
+        info = entry.stat()
+    except OSError:  # a link to nothing, or to itself
+        return None
+    return (entry.name, info.st_size, info.st_mtime_ns) if stat.S_ISREG(info.st_mode) else None
 
 
 def _order(path: Path) -> tuple[str, int, str]:

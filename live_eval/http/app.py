@@ -56,6 +56,8 @@ class _Page(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file, always asked for anew: it may be of another version of live-eval."""
         try:
+            if "\0" in path:
+                raise HTTPException(404)
             answer = await super().get_response(path, scope)
         except HTTPException as error:
             return _answer(_of_http(error, scope["path"]))

@@ -198,11 +198,11 @@ class LedgerReader:
 
     @contextmanager
     def _guard(self, what: str = "write") -> Iterator[None]:
-        """One thread at a time; SQLite's errors become LedgerError."""
+        """One thread at a time; what SQLite cannot do or cannot hold becomes a LedgerError."""
         with self._mutex:
             try:
                 yield
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OverflowError, UnicodeEncodeError) as error:
                 raise LedgerError(f"{self.path}: cannot {what}: {error}") from error
 
 

@@ -8,12 +8,13 @@ the file at fault and what to do.
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from live_eval.errors import CorruptVersion
 from live_eval.store.finite import first_nonfinite
-from live_eval.tensor_files import FileHeader, read_header
+from live_eval.tensor_files import MAX_HEADER_BYTES, FileHeader, read_header
 
 INDEX_NAME = "model.safetensors.index.json"
 CONFIG_NAME = "config.json"
@@ -35,8 +36,11 @@ def check_complete(path: str | Path, *, check_finite: bool = False) -> Checkpoin
     Reads headers and the index; with `check_finite` also every byte, looking for NaN and infinity.
     """
     path = Path(path)
-    read_config(path)
-    headers = read_headers(path)
+    try:
+        read_config(path)
+        headers = read_headers(path)
+    except OSError as error:
+        raise CorruptVersion(f"{path}: cannot be read ({error.strerror})") from error
     if check_finite:
         for name, header in headers.items():
             if bad := first_nonfinite(path / name, header):
@@ -125,8 +129,11 @@ def _refuse_torch_dist(path: Path) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_HEADER_BYTES:
+            raise CorruptVersion(f"{path}: this is no file, or one of more than {MAX_HEADER_BYTES} bytes")
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise CorruptVersion(f"{path.parent}: {path.name} is not there") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CorruptVersion(f"{path}: cannot be read as JSON ({error})") from error

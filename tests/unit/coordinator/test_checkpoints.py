@@ -23,6 +23,8 @@ from live_eval.store.manifest import MANIFEST_NAME, Manifest, digest_of
         ("2026-11-29", None),
         ("v000003", None),
         ("step", None),
+        ("step_9007199254740991", 2**53 - 1),
+        ("step_20261130110354123456", None),
     ],
 )
 def test_only_a_name_that_trainers_give_to_a_step_says_the_step(

@@ -53,6 +53,35 @@ def test_what_was_evaluated_before_is_known_by_its_real_path(folder: Path) -> No
     assert names(watch) == ["step_200"]
 
 
+def test_a_link_beside_its_target_is_no_second_look(folder: Path) -> None:
+    (folder / "latest").symlink_to(folder / "step_1000")
+    watch = CheckpointWatch([folder])
+    assert names(watch) == []
+    assert names(watch) == ["step_40", "step_200", "step_1000"]
+
+
+def test_links_that_lead_nowhere_hide_nothing(folder: Path) -> None:
+    for place in (folder, folder / "step_40"):
+        (place / "loop").symlink_to(place / "loop")
+        (place / "gone").symlink_to(place / "nothing")
+    watch = CheckpointWatch([folder])
+    assert [names(watch), names(watch)] == [[], ["step_40", "step_200", "step_1000"]]
+
+
+def test_one_whose_weights_come_last_is_taken_when_they_are_there(folder: Path) -> None:
+    """Some trainers write their optimizer first, which alone looks like a pickled checkpoint."""
+    late = folder / "step_40"
+    (weights,) = late.glob("*.safetensors")
+    name, kept = weights.name, weights.rename(folder / "kept")
+    (late / "optimizer.pt").touch()
+    watch = CheckpointWatch([folder])
+    watch.look()
+    assert [path.name for path, _ in watch.look().refused] == ["step_40"]
+    assert watch.look().refused == ()
+    kept.rename(late / name)
+    assert [names(watch), names(watch), names(watch)] == [[], ["step_40"], []]
+
+
 def test_hidden_temporary_and_other_things_are_left_alone(folder: Path) -> None:
     for name in (".step_5", "_step_5", "step_5.tmp", "step_5.partial"):
         shutil.copytree(folder / "step_40", folder / name)

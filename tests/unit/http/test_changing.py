@@ -70,6 +70,28 @@ async def test_a_path_that_is_not_absolute_is_refused(http: HttpBench, given: st
     assert answer["error"]["code"] == "bad_value"
 
 
+@pytest.mark.parametrize("name", ["step_20261130110354123456", "a\nb", "=1+1", "<b>x"])
+async def test_a_directory_may_have_any_name_that_is_text(http: HttpBench, tmp_path: Path, name: str) -> None:
+    path = Model(seed=3).write(tmp_path / name)
+    async with http.life():
+        await http.post("/api/v1/checkpoints", {"path": str(path), "datasets": ["a"]}, 201)
+        await http.bench.until(lambda: http.bench.ends == {"c1/a": "succeeded: completed"})
+        assert (await http.get("/api/v1/jobs/c1/a"))["checkpoint"] == str(path)
+
+
+async def test_one_whose_name_is_no_text_is_refused_and_the_service_goes_on(
+    http: HttpBench, tmp_path: Path
+) -> None:
+    """The bytes of a name on a disk are anything; a link to it may have a name of its own."""
+    (tmp_path / "link").symlink_to(Model(seed=3).write(tmp_path / "step_\udcff"))
+    async with http.life():
+        answer = await http.post("/api/v1/checkpoints", {"path": str(tmp_path / "link")}, 422)
+        assert "no UTF-8 text: rename" in answer["error"]["what"]
+        path = Model(seed=4).write(tmp_path / "step_5")
+        await http.post("/api/v1/checkpoints", {"path": str(path), "datasets": ["a"]}, 201)
+        await http.bench.until(lambda: http.bench.ends == {"c1/a": "succeeded: completed"})
+
+
 async def test_what_is_no_whole_safetensors_checkpoint_is_refused_with_what_to_do(
     http: HttpBench, tmp_path: Path
 ) -> None:
@@ -164,7 +186,8 @@ async def test_a_service_that_starts_or_has_finished_says_so(http: HttpBench, tm
 
 async def test_unknown_routes_and_methods_are_told(http: HttpBench) -> None:
     assert error(await http.get("/api/v1/nothing", 404))[0] == "no_such_route"
-    assert error(await http.get("/nothing.js", 404))[0] == "no_such_route"
+    for path in ("/nothing.js", "/%00", "/index.html%00.js", "/..%2f..%2fapp.py"):
+        assert error(await http.get(path, 404))[0] == "no_such_route"
     async with http.client() as client:
         for request in ("GET /api/v1/cancel", "DELETE /api/v1/jobs", "PUT /api/v1/status", "TRACE /metrics"):
             answer = await client.request(*request.split())

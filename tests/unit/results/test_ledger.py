@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,17 @@ def test_a_result_reads_back_as_it_was_written(ledger: Ledger) -> None:
     assert ledger.results() == [result]
     assert result.result_id == "run/v7/rev"
     assert (result.policy_version, result.train_step, result.rollout_id) == (7, 70, 6)
+
+
+@pytest.mark.parametrize("target", [V7, CheckpointTarget(path="/c", number=1)])
+def test_what_the_database_cannot_hold_is_an_error_and_changes_nothing(
+    ledger: Ledger, target: PolicyTarget | CheckpointTarget
+) -> None:
+    with pytest.raises(LedgerError, match="surrogates"):
+        ledger.create_jobs(target, ["good", "half \ud800"], now=1.0)
+    with pytest.raises(LedgerError, match="too large"):
+        ledger.create_jobs(replace(target, train_step=2**64), ["good"], now=1.0)
+    assert ledger.jobs() == []
 
 
 def test_the_results_table_has_a_column_for_every_field(ledger: Ledger) -> None:

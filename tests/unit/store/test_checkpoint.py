@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,13 @@ def test_pickles_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "text"), [(None, "config.json is not there"), ("{", "JSON"), ("[]", "not a JSON object")]
+    ("config", "text"),
+    [
+        (None, "config.json is not there"),
+        ("{", "JSON"),
+        ("[]", "not a JSON object"),
+        ("[" * 100_000, "cannot be read as JSON"),
+    ],
 )
 def test_a_config_is_needed(tmp_path: Path, config: str | None, text: str) -> None:
     path = Model().write(tmp_path / "c")
@@ -115,9 +122,27 @@ def test_a_config_is_needed(tmp_path: Path, config: str | None, text: str) -> No
         check_complete(path)
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "other.safetensors"])
+def test_what_would_be_read_for_ever_is_refused(tmp_path: Path, name: str) -> None:
+    path = Model().write(tmp_path / "c")
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
+    with pytest.raises(CorruptVersion, match=rf"{name}: this is (no file|a pipe)"):
+        check_complete(path)
+    (path / name).unlink()
+    (path / name).symlink_to("/dev/zero")
+    with pytest.raises(CorruptVersion, match=name):
+        check_complete(path)
+
+
 def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptVersion, match="no such directory"):
         check_complete(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(CorruptVersion, match="no such directory"):
+        check_complete(tmp_path / "loop")
+    with pytest.raises(CorruptVersion, match="cannot be read"):
+        check_complete(tmp_path / ("x" * 300))
 
 
 def test_a_directory_without_weights_is_refused(tmp_path: Path) -> None:
