@@ -1,8 +1,9 @@
 """What a set of samples says: pure functions over samples, joined by (dataset, row_id, sample).
 
-Metric names: `score` with `score/low`, `score/high`, `score/se` and `score/n_eff`, `avg@N`, `pass@K`,
-`truncated`, `response_tokens` with `/median`, `/p95` and `/max`, and `reward/KEY` with `reward/KEY/n` for
-each number that a reward function returned. A metric without data is None.
+Metric names: `score` with `score/low`, `score/high`, `score/se` and `score/n_eff`, `avg@N` with
+`avg@N/rows`, `pass@K`, `truncated`, `response_tokens` with `/median`, `/p95` and `/max`, and
+`reward/KEY` with `reward/KEY/n` for each number that a reward function returned. A metric without data is
+None.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def compute_metrics(
     """All metrics of one dataset's samples, of which each row should have `n`.
 
     `score` is the mean over scored samples. `avg@n` and `pass@k`, for k = 1, 2, 4, ... up to n,
-    are means over complete rows: those with all n samples scored. `truncated` (share that ended
-    by length) and `response_tokens` are over all answered samples. ValueError if a sample is there
-    twice.
+    are means over complete rows: those with all n samples scored, `avg@n/rows` of them. `truncated`
+    (share that ended by length) and `response_tokens` are over all answered samples. ValueError if a
+    sample is there twice.
     """
     scored = [sample for sample in samples if sample.status == "scored"]
     answered = [s for s in samples if s.status != "aborted" and s.finish_reason in _ANSWERED]
@@ -66,6 +67,7 @@ def compute_metrics(
     metrics: dict[str, float | None] = {
         **_score(scored),
         f"avg@{n}": _mean(sum(group) / n for group in groups),
+        f"avg@{n}/rows": float(len(groups)) if groups else None,
     }
     k = 1
     while k <= n:

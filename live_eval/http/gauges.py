@@ -63,14 +63,19 @@ def _scores(source: Source) -> Iterator[Metric]:
     score = GaugeMetricFamily("live_eval_score", "Score of the newest scored version.", labels=["dataset"])
     low = GaugeMetricFamily("live_eval_score_low", "Lower end of its interval.", labels=["dataset"])
     high = GaugeMetricFamily("live_eval_score_high", "Upper end of its interval.", labels=["dataset"])
+    share = GaugeMetricFamily(
+        "live_eval_score_coverage", "Share of the expected samples that it is over.", labels=["dataset"]
+    )
     number = GaugeMetricFamily("live_eval_scored_version", "The version it belongs to.", labels=["dataset"])
     for dataset, result in source.ledger.newest_scores().items():
         score.add_metric([dataset], result.score or 0.0)
         number.add_metric([dataset], result.policy_version or 0)
+        if result.n_expected:
+            share.add_metric([dataset], result.n_scored / result.n_expected)
         if bounds := interval(result.metrics, "score"):
             low.add_metric([dataset], bounds["low"])
             high.add_metric([dataset], bounds["high"])
-    yield from (score, low, high, number)
+    yield from (score, low, high, share, number)
 
 
 def _counters(source: Source, status: Mapping[str, Any]) -> Iterator[Metric]:

@@ -37,6 +37,7 @@ RESULT_COLUMNS = (
     "n_expected",
     "n_scored",
     "n_errored",
+    "n_aborted",
     "attempt",
     "duration_s",
     "weight_digest",

@@ -53,7 +53,8 @@ def finish(ledger: Ledger, version: int, *, status: str = "succeeded", samples: 
     reason = "completed" if status == "succeeded" else "engine_failed"
     result = ledger.outcome(row.job_id, status=status, reason=reason, now=at + 15.0)
     score = version / 10 if status == "succeeded" else None
-    measured = {"score": score, "n_expected": 4, "n_scored": 3, "n_errored": 1, "detail": "why"}
+    counts = {"n_expected": 5, "n_scored": 3, "n_errored": 1, "n_aborted": 1}
+    measured = {"score": score, **counts, "detail": "why"}
     ledger.finish(msgspec.structs.replace(result, **measured, samples_path=str(samples or "")))
 
 
@@ -116,6 +117,8 @@ def test_the_table_of_results_has_every_result_of_every_life(run: ReadRun) -> No
         (5, "succeeded", 0.5),
     ]
     assert {row["detail"] for row in rows} == {"why"}
+    counts = ("n_expected", "n_scored", "n_errored", "n_aborted")
+    assert {tuple(row[name] for name in counts) for row in rows} == {(5, 3, 1, 1)}, "with every score"
 
 
 def test_tables_make_no_row_of_their_own(run: ReadRun) -> None:
@@ -148,7 +151,7 @@ def test_how_far_behind_a_score_is(run: ReadRun) -> None:
     scored = [row for row in run.rows if "live_eval/rev/score" in row]
     assert [row["live_eval/lag_s"] for row in scored] == [15.0] * 3
     assert [row["live_eval/lag_versions"] for row in scored] == [0, 0, 0]
-    assert [row["live_eval/rev/coverage"] for row in scored] == [0.75] * 3
+    assert [row["live_eval/rev/coverage"] for row in scored] == [0.6] * 3
 
 
 def test_nothing_is_left_outside_of_the_run_directory(root: Path, run: ReadRun) -> None:

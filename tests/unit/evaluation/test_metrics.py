@@ -83,11 +83,13 @@ def test_metrics_of_ragged_groups_agree_with_a_count_by_hand(
         assert metrics[f"pass@{k}"] == expected
     means = [sum(row) / n for row in complete]
     assert metrics[f"avg@{n}"] == (pytest.approx(sum(means) / len(means)) if means else None)
+    assert metrics[f"avg@{n}/rows"] == (len(complete) or None), "over how many rows it is"
 
 
 def test_no_samples_mean_no_data_and_not_zero() -> None:
     metrics = compute_metrics([], n=2)
-    assert set(metrics) == {"score", "avg@2", "pass@1", "pass@2", "truncated", "response_tokens"}
+    names = {"score", "avg@2", "avg@2/rows", "pass@1", "pass@2", "truncated", "response_tokens"}
+    assert set(metrics) == names
     assert all(value is None for value in metrics.values())
     assert with_data(metrics) == {}
 
