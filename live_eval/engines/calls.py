@@ -31,6 +31,10 @@ logger = logging.getLogger(__name__)
 ABORT_INTERVAL_S = 0.1
 """An abort reaches only what has arrived, so it is repeated until nothing runs."""
 
+PROMPT_REFUSED = (400, 413, 422)
+"""Statuses that say something of the prompts: too long, too large, not to be understood. Any other error
+status (503 `no available workers`, 429, 404) is of the engine or of what stands before it."""
+
 OnDone = Callable[[list[Generation]], None]
 
 
@@ -186,7 +190,7 @@ class Calls:
         try:
             return await engine.while_alive(engine.client.generate(call, timeout_s=timeout_s))
         except EngineRefused as error:
-            if error.status >= 500:
+            if error.status not in PROMPT_REFUSED:
                 raise
             if len(call) == 1:
                 return [_refused(call[0], engine.name, error.body)]
