@@ -64,5 +64,7 @@ class HuggingFaceTokenizer:
             raise DatasetError(f"the chat template cannot take it: {error}") from error
 
     def encode(self, text: str, *, special_tokens: bool) -> list[int]:
-        """Token ids."""
-        return self._tokenizer.encode(text, add_special_tokens=special_tokens)
+        """Token ids; a text that begins with the BOS itself has one all the same."""
+        ids = self._tokenizer.encode(text, add_special_tokens=special_tokens)
+        bos = self._tokenizer.bos_token_id
+        return ids[1:] if special_tokens and bos is not None and ids[:2] == [bos, bos] else ids

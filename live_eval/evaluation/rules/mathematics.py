@@ -1,16 +1,20 @@
 """Answers of mathematics, compared by value: math-verify parses both sides.
 
-math-verify takes SIGALRM for its time limits, so this runs in a worker's main thread. What it cannot
-parse is compared as text. A time limit that runs out is an error and no wrong answer.
+math-verify takes SIGALRM for its time limits, which works in a main thread, where workers call this; in
+another thread there is no limit but the worker's own. What it cannot parse is compared as text. A time
+limit that runs out is an error and no wrong answer.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from live_eval.evaluation.labels import label_text
 from live_eval.evaluation.rules.boxed import last_boxed
 
+LIMIT_S = 5
+"""For each parsing and each comparison."""
 _ENDS_OF_THINKING = ("</think>", "###Response")
 
 
@@ -35,10 +39,12 @@ def same_value(answer: str, truth: str) -> bool:
     from math_verify import parse, verify
     from math_verify.errors import TimeoutException
 
+    # Elsewhere SIGALRM is a ValueError, which would look like an answer that is no mathematics.
+    limit_s = LIMIT_S if threading.current_thread() is threading.main_thread() else None
     try:
-        expected = parse(f"${truth}$", raise_on_error=True)
-        found = parse(f"${answer}$", raise_on_error=True)
-        return verify(expected, found, raise_on_error=True)
+        expected = parse(f"${truth}$", raise_on_error=True, parsing_timeout=limit_s)
+        found = parse(f"${answer}$", raise_on_error=True, parsing_timeout=limit_s)
+        return verify(expected, found, raise_on_error=True, timeout_seconds=limit_s)
     except TimeoutException as error:
         raise TimeoutError(f"{answer[:80]!r} could not be compared with {truth[:80]!r} in time") from error
     except (ValueError, TypeError, ArithmeticError, AttributeError, RecursionError):

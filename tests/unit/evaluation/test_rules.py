@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from math_verify import parse, verify
 
 from live_eval.evaluation.rewards import RewardSample
-from live_eval.evaluation.rules import grade
+from live_eval.evaluation.rules import grade, mathematics
 from live_eval.evaluation.rules.boxed import last_boxed
 from live_eval.evaluation.rules.choices import multiple_choice
 from live_eval.evaluation.rules.dapo import answer_line
@@ -85,6 +87,23 @@ def test_values_are_compared_as_the_library_compares_them(truth: str, answer: st
 )
 def test_math_wants_a_box(response: str, label: Any, reward: float) -> None:
     assert boxed_answer(response, label) == reward
+
+
+def test_in_another_thread_a_right_answer_is_right_too() -> None:
+    """The library's time limits are signals, which only a main thread may set."""
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.map(lambda pair: same_value(*pair), [(r"\frac{1}{2}", "0.5"), ("73", "72")])
+        assert list(found) == [True, False]
+
+
+@pytest.mark.parametrize("step", ["parser.extract_target_from_pred", "grader.sympy_expr_eq"])
+def test_a_time_limit_that_runs_out_is_an_error_and_no_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(f"math_verify.{step}", lambda *_, **__: time.sleep(60))
+    monkeypatch.setattr(mathematics, "LIMIT_S", 1)
+    with pytest.raises(TimeoutError, match="'73' could not be compared with '72' in time"):
+        same_value("73", "72")
 
 
 def test_deepscaler_looks_behind_the_thinking_only() -> None:

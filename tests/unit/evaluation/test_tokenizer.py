@@ -63,6 +63,12 @@ def test_plain_text_has_special_tokens_only_where_it_shall(tmp_path: Path, check
     assert loaded(tmp_path, checkpoint, row, max_prompt_tokens=9) == (0, *map(ord, "hi"))
 
 
+def test_a_text_that_begins_with_the_bos_has_one(tmp_path: Path, checkpoint: Path) -> None:
+    for special in (True, False):
+        found = loaded(tmp_path, checkpoint, {"prompt": "<s>hi"}, special_tokens=special, max_prompt_tokens=9)
+        assert found == (0, *map(ord, "hi"))
+
+
 def test_a_template_that_cannot_take_a_chat_or_is_not_there_says_so(tmp_path: Path, checkpoint: Path) -> None:
     tool = {"prompt": [{"role": "tool", "content": "4"}]}
     with pytest.raises(DatasetError, match=":1: the chat template cannot take it: no tools here"):
