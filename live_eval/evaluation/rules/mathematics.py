@@ -40,7 +40,7 @@ def same_value(answer: str, truth: str) -> bool:
     from math_verify.errors import TimeoutException
 
     # Elsewhere SIGALRM is a ValueError, which would look like an answer that is no mathematics.
-    limit_s = LIMIT_S if threading.current_thread() is threading.main_thread() else None
+    limit_s: Any = LIMIT_S if threading.current_thread() is threading.main_thread() else None
     try:
         expected = parse(f"${truth}$", raise_on_error=True, parsing_timeout=limit_s)
         found = parse(f"${answer}$", raise_on_error=True, parsing_timeout=limit_s)
