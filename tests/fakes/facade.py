@@ -50,7 +50,7 @@ class FacadeProcess:
             socket=Path(tempfile.mkdtemp(prefix="f", dir="/tmp")) / "s",
             store=root / "store",
             base=base,
-            **({"max_bytes": 1 << 30, "keep_newest": 100, "deadline_s": 2.0} | settings),
+            **({"max_bytes": 1 << 30, "keep_newest": 100, "deadline_s": 4.0} | settings),
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
