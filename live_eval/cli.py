@@ -12,6 +12,7 @@ import sys
 
 from live_eval.commands import COMMANDS
 from live_eval.errors import LiveEvalError
+from live_eval.plain import plain
 
 
 class _ShowVersion(argparse.Action):
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return args.run(args)
     except LiveEvalError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

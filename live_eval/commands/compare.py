@@ -16,6 +16,7 @@ from rich.text import Text
 from live_eval.errors import ConfigError, DatasetError
 from live_eval.evaluation.comparison import Comparison, Flip, compare, prompt_scores
 from live_eval.evaluation.sample_log import read_samples
+from live_eval.plain import plain
 from live_eval.reasons import JobStatus
 from live_eval.results.reader import LedgerReader
 from live_eval.results.tables import Column, job_records, make_console, make_table
@@ -157,7 +158,7 @@ def _show(rows: list[dict[str, Any]], before: str, after: str, console: Console)
         if row["prompts"] < max(row["prompts_before"], row["prompts_after"]):
             scored = f"{row['prompts_before']} and {row['prompts_after']} were scored"
             words = f"{row['dataset']}: {row['prompts']} prompts in common, {scored}"
-            console.print(Text(words, style="yellow"))
+            console.print(Text(plain(words), style="yellow"))
     if methods := sorted({METHODS[row["method"]] for row in rows if row["method"]}):
         console.print(Text(f"95 %: {'; '.join(methods)}", style="dim"))
     if any(row["clear"] for row in rows):

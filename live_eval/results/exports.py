@@ -1,8 +1,8 @@
 """Results as files for other programs: JSON lines, CSV and Parquet, by the file's name.
 
 Each has the same rows. CSV and Parquet are flat: `metrics` and `partial` become a column a metric
-(`metrics.score/low`), empty where a result does not have it. Invariant: the file is put in place whole,
-by one rename.
+(`metrics.score/low`), empty where a result does not have it; in CSV no text is a formula. Invariant:
+the file is put in place whole, by one rename.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def _table(records: Sequence[Record]) -> tuple[list[str], list[Record]]:
     return [*columns, *metrics], rows
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _DOTTED = tuple(f"{name}." for name in _NESTED)
 
 
@@ -86,7 +87,12 @@ def _write_csv(records: Sequence[Record], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.DictWriter(out, columns, restval="")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets an apostrophe, as people write it there."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _write_parquet(records: Sequence[Record], path: Path) -> None:

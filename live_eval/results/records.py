@@ -60,7 +60,7 @@ def interval_method(metrics: Mapping[str, float]) -> str:
 
 
 def duration_s(started_at: float | None, finished_at: float | None) -> float | None:
-    """Seconds from start to end; None if it never started or has not ended."""
+    """Seconds from start to end, 0 if the clock was set back; None if it never started or has not ended."""
     if started_at is None or finished_at is None:
         return None
-    return finished_at - started_at
+    return max(0.0, finished_at - started_at)

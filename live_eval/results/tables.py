@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from live_eval.errors import StoreError
+from live_eval.plain import in_one_line, plain
 from live_eval.reasons import JobStatus
 from live_eval.results.exports import export
 from live_eval.results.reader import LedgerReader
@@ -205,7 +206,7 @@ def show_results(ledger: LedgerReader, console: Console, selection: Selection = 
     shown = [f"{statuses.count(s)} {s.value}" for s in _TOTALS if s in statuses or s in _ALWAYS_TOLD]
     console.print(Text(f"{len(jobs)} jobs: {', '.join(shown)}"))
     for line in _faults(jobs):
-        console.print(Text(line, style="red"))
+        console.print(Text(plain(line), style="red"))
     methods = sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]})
     if methods and console.width >= _INTERVAL_WIDTH:
         console.print(Text(f"95 %: {'; '.join(methods)}", style="dim"))
@@ -258,7 +259,7 @@ def make_table(
         cells: list[Text] = []
         for column in shown:
             value = column.value(row)
-            text = "" if value is None else str(value)
+            text = "" if value is None else in_one_line(str(value))
             repeated = column.title in same and above.get(column.title) == text
             above[column.title] = text
             cells.append(Text("" if repeated else text, style=_STYLES.get(text, "")))

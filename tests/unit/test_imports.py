@@ -43,6 +43,7 @@ LEAVES = {
         "processes",
         "process_memory",
         "sqlite",
+        "plain",
         "mailbox",
     )
 }
@@ -81,7 +82,7 @@ MAY_IMPORT = {
     | MIDDLE
     | LEAVES,
     "live_eval.commands": {"protocol", "live_eval.store", "live_eval.http"} | TOP | MIDDLE | LEAVES,
-    "live_eval.cli": {"live_eval.commands", "live_eval.errors"},
+    "live_eval.cli": {"live_eval.commands", "live_eval.errors", "live_eval.plain"},
     # The outermost: it uses live-eval, and nothing of live-eval knows of it.
     "slime_patch": {
         "protocol",

@@ -68,6 +68,18 @@ def test_numbers_stay_numbers_and_what_is_missing_stays_missing(
     assert read(tmp_path / "out.csv")[1]["score"] == ""
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_text_is_a_formula_in_a_spreadsheet_and_other_files_have_it_as_it_is(
+    ledger: Ledger, finish: Finish, tmp_path: Path, name: str
+) -> None:
+    finish(5, name, score=-0.5)
+    for suffix, expected in (("csv", f"'{name}"), ("jsonl", name), ("parquet", name)):
+        path = tmp_path / f"out.{suffix}"
+        export(job_records(ledger), path)
+        (row,) = read(path)
+        assert (row["dataset"], float(row["score"])) == (expected, -0.5)
+
+
 def test_no_results_are_an_empty_file(tmp_path: Path) -> None:
     for suffix in ("jsonl", "csv", "parquet"):
         export([], tmp_path / f"out.{suffix}")

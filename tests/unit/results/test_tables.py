@@ -14,6 +14,7 @@ from rich.console import Console
 
 from live_eval.errors import LedgerError, StoreError
 from live_eval.reasons import DiscardReason, JobStatus
+from live_eval.results.records import duration_s
 from live_eval.results.tables import ALL, run_results, run_versions, show_versions
 from live_eval.rundir import RunDir
 from live_eval.store import Catalogue, DiscardRecord, VersionRecord, VersionState
@@ -84,6 +85,16 @@ def test_a_failed_job_says_what_went_wrong(ledger: Ledger, finish: Finish, tmp_p
     assert lines[-1] == "and 2 more, see --json"
 
 
+def test_no_text_of_a_model_or_a_user_moves_the_terminal(
+    ledger: Ledger, finish: Finish, tmp_path: Path
+) -> None:
+    title, turned = "\x1b]0;owned\x07", "\u202etxt"
+    finish(5, title, status=JobStatus.FAILED, reason="no_data", detail=f"answer {title}\nline {turned}")
+    shown = "\n".join(printed(tmp_path, 200))
+    assert not any(each in shown for each in ("\x1b", "\x07", "\u202e"))
+    assert "\\x1b]0;owned\\x07" in shown and "line \\u202etxt" in shown
+
+
 def test_the_interval_is_explained_where_it_is_shown(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
     finish(10, score=0.75, metrics={"score/low": 0.7, "score/high": 0.8, "score/n_eff": 8.0})
     assert "Wilson" not in "\n".join(printed(tmp_path, 80))
@@ -108,6 +119,10 @@ def test_json_has_every_field_and_every_transition(
         assert job["transitions"][-1]["to_status"] == job["status"]
         ran = [move for move in job["transitions"] if move["to_status"] == "running"]
         assert [each["attempt"] for each in job["attempts"]] == [move["attempt"] for move in ran]
+
+
+def test_a_clock_that_is_set_back_makes_no_negative_duration() -> None:
+    assert [duration_s(5.0, 3.0), duration_s(3.0, 5.0), duration_s(None, 5.0)] == [0.0, 2.0, None]
 
 
 def test_a_sink_that_is_behind_is_named(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
