@@ -52,7 +52,7 @@ def publishers(life: str) -> Iterator[Publishers]:
         facade: FacadeProcess, *, others: Sequence[FacadeProcess] = (), **settings: Any
     ) -> CollectivePublisher:
         config: dict[str, Any] = {"run_id": "run", "incarnation_id": life, "group_timeout_s": 10.0}
-        config |= {"probe_timeout_s": 1.0}
+        config |= {"probe_timeout_s": 5.0}
         made.append(
             CollectivePublisher(
                 CollectiveConfig(**(config | settings)),
@@ -191,7 +191,7 @@ def test_a_receiver_killed_between_syncs_is_left_out_and_taken_in_again(
     facade.signal(signal.SIGKILL)
     report = publish(publisher, 2)
     assert (report.published, report.reason) == (False, "receiver_restarted")
-    assert report.held_s < 3.0
+    assert report.held_s < 4.5
     facade.start()
     assert publish(publisher, 3).published
     found = outcomes(publisher, 2)
@@ -218,13 +218,13 @@ def test_a_receiver_that_was_restarted_between_syncs_is_noticed(
 def test_a_receiver_frozen_between_syncs_costs_the_probe(
     facade: FacadeProcess, publishers: Publishers, life: str
 ) -> None:
-    publisher = publishers(facade)
+    publisher = publishers(facade, probe_timeout_s=2.0)
     publish(publisher, 1)
     outcomes(publisher, 1)
     with facade.frozen():
         report = publish(publisher, 2)
     assert not report.published
-    assert report.held_s < 4.0
+    assert report.held_s < 9.0
     assert publish(publisher, 3).published
     assert [o.state for o in outcomes(publisher, 2)] == ["discarded", "sealed"]
     assert facade.sealed(life) == [1, 3]
@@ -237,10 +237,10 @@ def test_a_receiver_frozen_while_it_seals_is_left_out_of_the_next_sync(
     publisher.begin(1)
     publisher.put_bucket(weights(1))
     with facade.frozen():
-        assert publisher.commit().held_s < 3.0
+        assert publisher.commit().held_s < 4.5
         report = publish(publisher, 2)
     assert (report.published, report.reason) == (False, "publisher_deadline")
-    assert report.held_s < 3.0
+    assert report.held_s < 4.5
     assert outcomes(publisher, 1)[0].state == "sealed"
     assert publish(publisher, 3).published
     assert [(o.weight_version, o.state) for o in outcomes(publisher, 2)] == [(2, "discarded"), (3, "sealed")]
@@ -260,7 +260,7 @@ def test_a_receiver_killed_during_a_sync_raises_at_once_and_the_next_one_is_whol
     began = time.monotonic()
     with pytest.raises(TransportError, match="bucket 1"):
         publisher.put_bucket(weights(2, (DOWN, NORM)))
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 9.0
     with pytest.raises(TransportError, match="a sync that failed"):
         publisher.commit()
     assert not publish(publisher, 3).published  # training goes on without it
@@ -278,13 +278,13 @@ def test_a_receiver_killed_during_a_sync_raises_at_once_and_the_next_one_is_whol
 def test_a_receiver_frozen_during_a_sync_costs_the_groups_deadline(
     facade: FacadeProcess, publishers: Publishers
 ) -> None:
-    publisher = publishers(facade, group_timeout_s=2.0)
+    publisher = publishers(facade, group_timeout_s=3.0, probe_timeout_s=1.5)
     publisher.begin(1)
     publisher.put_bucket(weights(1, (EMBED,)))
     began = time.monotonic()
     with facade.frozen(), pytest.raises(TransportError, match="bucket 1"):
         publisher.put_bucket([("model.layers.0.mlp.up_proj.weight", torch.ones(4, 4))])
-    assert time.monotonic() - began < 12.0
+    assert time.monotonic() - began < 30.0
     assert publish(publisher, 2).published
     assert outcomes(publisher, 2)[1].state == "sealed"
 
@@ -302,7 +302,7 @@ def test_a_trainer_killed_during_a_sync_frees_the_receiver_for_the_next_of_the_s
     assert trainer.stdout.readline() == b"midway\n"
     trainer.kill()
     trainer.communicate()
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + WAIT_S
     while not facade.reasons("attempt-1") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert facade.reasons("attempt-1") == [(2, "publisher_lost")]
