@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from live_eval.store.records import DiscardRecord, VersionRecord
 
 Announce = Callable[[JobEvent], None]
+_LATE = ": due after rollout "
+"""Follows the trigger in the reason of a job that was made for a due point without a sync of its own."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class JobRecords:
             [action.dataset],
             now=self._clock(),
             num_expected=self._num_expected,
-            reason=action.trigger,
+            reason=_why(action),
         )
         self._tell(action.job_id)
 
@@ -172,7 +174,8 @@ class JobRecords:
         target = row.target
         if isinstance(target, PolicyTarget):
             version = target.policy_version
-            explanation = _with_warning(measured.explanation, self._same_as(version))
+            explanation = _joined(measured.explanation, self._served_late(row, result.status))
+            explanation = _joined(explanation, _warning(self._same_as(version)))
             result = msgspec.structs.replace(
                 result, weight_digest=self._digest_of(version), detail=explanation
             )
@@ -195,6 +198,16 @@ class JobRecords:
             samples_path=detail.samples_path,
         )
 
+    def _served_late(self, row: JobRow, status: str) -> str:
+        """That a score stands for a due point at which no sync was; read back, since a restart may lie
+        between."""
+        created = self._ledger.transitions(row.job_id)[0].reason
+        _, late, due = created.partition(_LATE)
+        if not late or status != JobStatus.SUCCEEDED or not isinstance(row.target, PolicyTarget):
+            return ""
+        rollout = row.target.rollout_id
+        return f"was due after rollout {due}, whose first sync at or after it was that of rollout {rollout}"
+
     def _compared(self, row: JobRow, detail: JobOutcomeDetail) -> dict[str, float]:
         """What the version is against the one before it and the best one."""
         if not isinstance(row.target, PolicyTarget):
@@ -205,11 +218,19 @@ class JobRecords:
         self._announce(_event(self._ledger.job(job_id), result=result))
 
 
-def _with_warning(explanation: str, same_as: int | None) -> str:
-    if same_as is None:
-        return explanation
-    warning = f"warning: the weights are those of version {same_as}, bit for bit"
-    return f"{explanation}; {warning}" if explanation else warning
+def _why(action: NewJob) -> str:
+    """The trigger; with the due point that the version serves where it is not the version's own rollout."""
+    due = action.due_rollout
+    own = isinstance(action.target, PolicyTarget) and due == action.target.rollout_id
+    return action.trigger.value if due is None or own else f"{action.trigger.value}{_LATE}{due}"
+
+
+def _warning(same_as: int | None) -> str:
+    return "" if same_as is None else f"warning: the weights are those of version {same_as}, bit for bit"
+
+
+def _joined(explanation: str, more: str) -> str:
+    return "; ".join(filter(None, (explanation, more)))
 
 
 def _known(row: JobRow, priority: int) -> KnownJob:

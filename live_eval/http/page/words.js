@@ -70,7 +70,11 @@ export const stateWord = (state) => STATES[state]?.[0] ?? String(state);
 export const stateKind = (state) => STATES[state]?.[1] ?? 'quiet';
 
 /** A reason in plain words; one that is not known stays as it is. */
-export const reasonWord = (reason) => REASONS[reason] ?? String(reason ?? '').replaceAll('_', ' ');
+export const reasonWord = (reason) => {
+  const [name, more] = String(reason ?? '').split(': ');
+  const word = REASONS[name] ?? name.replaceAll('_', ' ');
+  return more ? `${word} (${more})` : word;
+};
 
 const METHODS = {
   wilson: "Wilson's interval",

@@ -15,7 +15,7 @@ from live_eval.evaluation.job import JobOutcomeDetail, Progress, SampleCounts
 from live_eval.reasons import EndReason, JobStatus
 from live_eval.results.ledger import Ledger
 from live_eval.scheduling.actions import EndJob, NewJob, RetryJob, RunJob, Trigger
-from live_eval.targets import CheckpointTarget, Target, job_id
+from live_eval.targets import CheckpointTarget, PolicyTarget, Target, job_id
 
 if TYPE_CHECKING:
     from protocol.messages import JobEvent, JobResult
@@ -36,10 +36,19 @@ class Desk:
             clock=lambda: 50.0,
         )
 
-    def create(self, of: Target, dataset: str = "a") -> str:
+    def create(
+        self, of: Target, dataset: str = "a", *, trigger: Trigger = Trigger.EVERY, due: int | None = None
+    ) -> str:
         name = job_id(of, dataset)
         self.records.create(
-            NewJob(job_id=name, evaluation=of.key, target=of, dataset=dataset, trigger=Trigger.EVERY)
+            NewJob(
+                job_id=name,
+                evaluation=of.key,
+                target=of,
+                dataset=dataset,
+                trigger=trigger,
+                due_rollout=due,
+            )
         )
         return name
 
@@ -145,6 +154,29 @@ def test_a_version_with_the_weights_of_an_earlier_one_has_a_warning_on_its_resul
         protected=False,
     )  # fmt: skip
     assert desk.records.end(unmeasured).detail == warning
+
+
+@pytest.mark.parametrize(
+    ("due", "reason", "detail"),
+    [
+        (
+            4,
+            "interval: due after rollout 4",
+            "one of them is late; was due after rollout 4, whose first sync at or after it was that of "
+            "rollout 6",
+        ),
+        (6, "interval", "one of them is late"),
+    ],
+)
+def test_a_due_point_without_a_sync_is_served_by_a_later_one_that_says_so(
+    desk: Desk, due: int, reason: str, detail: str
+) -> None:
+    version = PolicyTarget(policy_version=7, rollout_id=6)
+    name = desk.create(version, trigger=Trigger.INTERVAL, due=due)
+    assert desk.ledger.job(name).reason == reason
+    desk.start(version)
+    desk.records.measured(measured(name))
+    assert desk.end(version).detail == detail
 
 
 def test_what_an_unfinished_job_measured_is_kept_apart(desk: Desk) -> None:
