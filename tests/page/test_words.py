@@ -17,7 +17,8 @@ def test_a_reason_is_told_in_words_with_what_stands_behind_it(show: Open) -> Non
     tab, _ = show(empty_run)
     reasons = ["interval", "interval: due after rollout 4", "something_new", "", None]
     found = tab.page.evaluate(
-        "async reasons => { const { reasonWord } = await import('/words.js'); return reasons.map(reasonWord); }",
+        "async reasons => { const { reasonWord } = await import('/words.js');"
+        " return reasons.map(reasonWord); }",
         reasons,
     )
     assert found == [
