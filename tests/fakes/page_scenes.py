@@ -139,6 +139,19 @@ def sampled_run(now: float) -> World:
     return world
 
 
+def checkpoint_run(now: float) -> World:
+    """A service without a trainer: one checkpoint is scored, another runs."""
+    world = World(began=now - 10, datasets=("rev",))
+    world.now = now
+    for number in (1, 2):
+        path = f"/ckpt/step_{number}00"
+        job_id = world.job(f"c{number}", "rev", world.began + 1, reason="checkpoint", path=path)["job_id"]
+        world.start(job_id, world.began + 2)
+    world.end("c1/rev", world.began + 3, score=0.5)
+    world.progress("c2/rev", 10, 0.4)
+    return world
+
+
 def empty_run(now: float) -> World:
     """A service whose engines are starting."""
     world = World(began=now - 3)

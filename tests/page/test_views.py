@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fakes.browser import WIDTHS, expect
-from fakes.page_scenes import busy_run, empty_run, hostile_run, sampled_run
+from fakes.page_scenes import busy_run, checkpoint_run, empty_run, hostile_run, sampled_run
 
 if TYPE_CHECKING:
     from conftest import Open
@@ -60,6 +60,17 @@ def test_each_of_several_samples_of_a_row_has_its_number(show: Open) -> None:
     heads = tab.page.locator(".sample-head")
     expect(heads.first).to_contain_text("Row 0sample 0")
     expect(heads.nth(1)).to_contain_text("Row 0sample 1")
+
+
+def test_without_a_trainer_the_overview_speaks_of_checkpoints(show: Open) -> None:
+    tab, _ = show(checkpoint_run)
+    figures = tab.page.locator(".figure")
+    expect(figures.filter(has_text="Newest score")).to_contain_text("c1")
+    expect(figures.filter(has_text="Newest score")).to_contain_text("step_100 on rev")
+    expect(figures.filter(has_text="Waiting")).not_to_contain_text("newer version")
+    card = tab.page.locator('[data-dataset="rev"]')
+    expect(card.locator(".live-whisker")).to_have_count(1)
+    expect(card.locator(".live-line")).to_have_count(0)
 
 
 def test_keys_walk_through_the_scores_and_open_the_job(show: Open) -> None:

@@ -41,11 +41,12 @@ function figuresPanel(model) {
     const version = (number) => (number === null ? '–' : `v${number}`);
     const age = status.stable_at === null ? null : model.now() - status.stable_at;
     set('Stable version', version(status.stable_version), age === null ? 'no sync yet' : `sealed ${ago(age)}`);
-    set('Newest score', version(status.scored_version), status.scored_version === null ? 'nothing scored yet' : status.lag_versions ? `${plural(status.lag_versions, 'version')}${status.lag_s === null ? '' : `, ${duration(status.lag_s)}`} behind` : 'up to date');
+    const checkpoint = status.scored_version === null ? model.ends.find((result) => result.score !== null) : null;
+    set('Newest score', checkpoint ? checkpoint.target : version(status.scored_version), checkpoint ? `${nameOf(checkpoint.checkpoint)} on ${checkpoint.dataset}` : status.scored_version === null ? 'nothing scored yet' : status.lag_versions ? `${plural(status.lag_versions, 'version')}${status.lag_s === null ? '' : `, ${duration(status.lag_s)}`} behind` : 'up to date');
     const running = model.jobsBy('running');
     set('Running', ...runningWords(running, status));
     const waiting = model.jobsBy('waiting');
-    set('Waiting', String(waiting.length), waiting.length ? [...new Set(waiting.map((job) => job.target))].slice(0, 6).join(', ') : `a newer version: ${status.on_update}`);
+    set('Waiting', String(waiting.length), waiting.length ? [...new Set(waiting.map((job) => job.target))].slice(0, 6).join(', ') : checkpointsOnly(model) ? '' : `a newer version: ${status.on_update}`);
     const totals = Object.entries(status.totals).filter(([name]) => name !== 'waiting' && name !== 'running');
     set('Ended jobs', String(totals.reduce((sum, [, count]) => sum + count, 0)), totals.map(([name, count]) => `${count} ${stateWord(name).toLowerCase()}`).join(', '));
     const discarded = Object.values(status.discarded).reduce((sum, count) => sum + count, 0);
@@ -53,6 +54,11 @@ function figuresPanel(model) {
   }
   return { node, update };
 }
+
+/** Whether all that was ever asked for are checkpoints: no trainer has sent anything. */
+const checkpointsOnly = (model) => model.status?.stable_version === null && model.checkpoints.size > 0 && model.results.size === 0;
+
+const nameOf = (path) => path?.split('/').filter(Boolean).pop() ?? '';
 
 /** What runs, and how far it is; where several checkpoints run side by side each job says whose it is. */
 function runningWords(running, status) {
@@ -119,7 +125,7 @@ function nowPanel(model) {
     const jobs = [...model.jobsBy('running'), ...model.jobsBy('waiting')];
     keyed(list, jobs.slice(0, 30), (job) => job.job_id, () => nowRow(model));
     none.hidden = jobs.length > 0;
-    none.textContent = !model.status ? 'Not connected yet.' : model.status.state === 'finished' ? 'All is evaluated.' : model.status.state === 'starting' ? 'The engines are starting. What is due will be evaluated then.' : 'Nothing runs and nothing waits. The next due version starts by itself.';
+    none.textContent = !model.status ? 'Not connected yet.' : model.status.state === 'finished' ? 'All is evaluated.' : model.status.state === 'starting' ? 'The engines are starting. What is due will be evaluated then.' : `Nothing runs and nothing waits. ${checkpointsOnly(model) ? 'A checkpoint that is submitted' : 'The next due version'} starts by itself.`;
   };
   return { node, update };
 }
@@ -157,6 +163,6 @@ function endsPanel(model) {
 
 const endRow = (result) =>
   h('li', {},
-    h('span', {}, jobLink(result.job_id, targetName({ ...result, checkpoint_name: result.checkpoint?.split('/').pop() })), ` ${result.dataset} `, badge(result.status)),
+    h('span', {}, jobLink(result.job_id, targetName({ ...result, checkpoint_name: nameOf(result.checkpoint) })), ` ${result.dataset} `, badge(result.status)),
     h('strong', {}, result.score === null ? '' : score(result.score)),
     h('span', { class: 'wide small muted' }, [clock(result.finished_at), result.status === 'succeeded' ? `took ${duration(result.duration_s)}` : whyOf(result), result.detail].filter(Boolean).join(', ')));

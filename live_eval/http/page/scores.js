@@ -188,13 +188,13 @@ function strip({ points, x, width }) {
   return marks.length ? [line(EDGE.left, y + 9, width - EDGE.right, y + 9, 'grid'), ...marks] : [];
 }
 
-function liveMark({ live, scored, x, y, width }) {
+function liveMark({ live, scored, x, y, width, kind }) {
   if (!live?.estimate) return [];
   const { score: value, low, high } = live.estimate;
   const at = x(live.x);
   const before = scored.filter((point) => point.x < live.x).at(-1);
   return [
-    before && line(x(before.x), y(before.score), at, y(value), 'live-line'),
+    before && kind === 'live' && line(x(before.x), y(before.score), at, y(value), 'live-line'),
     low !== undefined && low !== null && line(at, y(low), at, y(high), 'live-whisker'),
     s('path', { class: 'live', d: `M${at} ${y(value) - 6}l6 6-6 6-6-6z` }),
     width > 480 && label(Math.min(at + 8, width - EDGE.right), y(low ?? value) + 16, `running ${live.done}/${live.expected}`, { class: 'live-text', 'text-anchor': 'end' }),
