@@ -55,11 +55,14 @@ class PeerError(TransportError):
 
     code = "peer"
 
-    def __init__(self, remote_code: str, message: str, detail: Mapping[str, str] | None = None) -> None:
-        super().__init__(f"{message} [{remote_code}]")
+    def __init__(
+        self, remote_code: str, message: str, detail: Mapping[str, str] | None = None, *, what: str
+    ) -> None:
+        super().__init__(f"{what}: {message} [{remote_code}]")
         self.remote_code = remote_code
         """`code` of the error's class on the peer's side."""
         self.message = message
+        """As the peer said it, without what was asked of whom."""
         self.detail = dict(detail or {})
 
 

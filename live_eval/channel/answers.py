@@ -24,5 +24,5 @@ def open_answer(answer: Message | None, what: str) -> Message:
     if answer is None:
         raise TransportError(f"{what}: the connection was closed without an answer")
     if isinstance(answer, ErrorReply):
-        raise PeerError(answer.code, f"{what}: {answer.message}", answer.detail)
+        raise PeerError(answer.code, answer.message, answer.detail, what=what)
     return answer

@@ -28,8 +28,11 @@ ADVICE = {
     "no_such_job": "`live-eval jobs` lists the jobs",
     "already_ended": "",
     "config": "",
+    "corrupt_version": "give the directory of a whole Hugging Face safetensors checkpoint",
 }
 """By the error's code, what a person at a terminal does, where the API's own words are for its clients."""
+CONVERTING = "Convert it"
+"""With these words an error of a checkpoint goes on to say what to do."""
 
 
 class ServiceLink(Protocol):
@@ -89,7 +92,7 @@ def wait_for(link: ServiceLink, job_ids: Sequence[str]) -> list[dict[str, Any]]:
 
 def refusal(code: str, what: str, what_to_do: str = "") -> str:
     """What a service refused, in the command line's words."""
-    advice = ADVICE.get(code, what_to_do)
+    advice = "" if CONVERTING in what else ADVICE.get(code, what_to_do)
     return f"{what}; {advice}" if advice else what
 
 
@@ -191,7 +194,9 @@ class ByUrl:
             )
             content = answer.json()
         except httpx.HTTPError as error:
-            raise TransportError(f"no service answers at {self._url}: {error}") from error
+            raise TransportError(
+                f"no service answers at {self._url}: {error}; give the address that `live-eval serve` printed"
+            ) from error
         except ValueError as error:
             raise TransportError(f"what answers at {self._url} is no live-eval service") from error
         if answer.status_code >= 400:

@@ -78,7 +78,8 @@ def _api(source: Source, events: EventLog, activity: Activity, token: Token) -> 
 
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, LiveEvalError)
-        answer = told(error)
+        given = request.path_params.get("job_id", request.query_params.get("job_id"))
+        answer = told(error, value=given)
         if answer.status == 500:
             logger.error("%s %s: %s", request.method, request.url.path, error)
         return _answer(answer)

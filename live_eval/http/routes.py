@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from live_eval.errors import AlreadyEnded, LiveEvalError
+from live_eval.errors import AlreadyEnded, CorruptVersion, LiveEvalError
 from live_eval.http import bodies, gauges, models
 from live_eval.http.errors import ApiError, told
 from live_eval.http.events import EventStream
@@ -225,7 +225,10 @@ def changing(source: Source, token: Token) -> APIRouter:
         """Evaluate a checkpoint."""
         _check_takes_work(service.status().state)
         path = await run_in_threadpool(source.allowed_path, body.path)
-        await run_in_threadpool(check_complete, path)
+        try:
+            await run_in_threadpool(check_complete, path)
+        except CorruptVersion as error:
+            raise told(error, value=body.path) from error
         _check_takes_work(service.status().state)
         job_ids = service.submit(path, body.datasets, body.priority)
         return {"job_ids": list(job_ids), "target": job_ids[0].partition("/")[0]}

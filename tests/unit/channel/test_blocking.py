@@ -145,7 +145,7 @@ async def test_an_error_reply_is_raised_with_the_peers_code(path: Path) -> None:
         with BlockingClient(path) as client:
             with pytest.raises(PeerError, match="no room") as caught:
                 await asyncio.to_thread(client.request, StatusRequest(), timeout_s=5)
-            assert caught.value.remote_code == "store_full"
+            assert (caught.value.remote_code, caught.value.message) == ("store_full", "no room")
 
 
 def test_threads_share_a_client_and_their_wait_counts(path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from live_eval.commands.link import refusal
+from live_eval.commands.link import ByUrl, refusal
+from live_eval.errors import TransportError
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,15 @@ def test_other_advice_stays_and_none_is_made_up() -> None:
         "no dataset b; configured are: a"
     )
     assert refusal("internal", "it failed") == "it failed"
+
+
+def test_a_directory_that_is_no_checkpoint_comes_with_what_to_do_once() -> None:
+    assert refusal("corrupt_version", "/x: no such directory").endswith("safetensors checkpoint")
+    told = "/x is a torch_dist checkpoint. Convert it with slime's tool: python tools/convert.py"
+    assert refusal("corrupt_version", told, "Convert it with slime's tool: ...") == told
+
+
+def test_who_is_not_there_is_told_with_what_to_do() -> None:
+    link = ByUrl("http://127.0.0.1:9", token=None)
+    with pytest.raises(TransportError, match=r"no service answers at .*; give the address that"):
+        link.job("c1/rev")
