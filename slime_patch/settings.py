@@ -7,6 +7,7 @@ known before files are opened and machines are asked.
 
 from __future__ import annotations
 
+import logging
 import os
 from argparse import Namespace
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from slime_patch.wandb_settings import WandbSettings, wandb_settings
 
 if TYPE_CHECKING:
     from live_eval.scheduling.config import EnginesPerEval, OnUpdate
+
+logger = logging.getLogger(__name__)
 
 Mode = Literal["latest-synced", "checkpoint"]
 OnFailure = Literal["record", "alert", "stop"]
@@ -125,6 +128,11 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
         )
     _check_numbers(args)
     attach, by_slime = args.eval_wandb_run == "attach", args.eval_runner == "slime"
+    if attach:
+        logger.warning(
+            "--eval-wandb-run attach: live-eval's rows go into the trainer's W&B run, through the driver; those "
+            "that come after the driver has ended are in the ledger only"
+        )
     return Settings(
         mode=mode,
         on_update=args.eval_on_update,

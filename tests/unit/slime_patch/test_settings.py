@@ -197,9 +197,15 @@ def test_slimes_eval_function_knows_the_eval_engines_only(parse: Parse) -> None:
         settings_of(*parse(LIVE + " --eval-runner slime", sglang_config="models.yaml"))
 
 
-def test_a_trainers_run_that_is_attached_leaves_the_service_without_one(parse: Parse) -> None:
+def test_a_trainers_run_is_attached_only_when_asked_for_and_with_a_warning(
+    parse: Parse, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_of(*parse(LIVE, use_wandb=True, wandb_project="p"))
+    assert settings is not None and not settings.attach_wandb and settings.wandb is not None
+    assert not caplog.records
     settings = settings_of(*parse(LIVE + " --eval-wandb-run attach", use_wandb=True, wandb_project="p"))
     assert settings is not None and settings.attach_wandb and settings.wandb is None
+    assert "go into the trainer's W&B run" in caplog.text
 
 
 def test_no_wandb_where_slime_has_none(parse: Parse) -> None:
