@@ -130,8 +130,8 @@ def settings_of(args: Namespace, argv: Sequence[str]) -> Settings | None:
     attach, by_slime = args.eval_wandb_run == "attach", args.eval_runner == "slime"
     if attach:
         logger.warning(
-            "--eval-wandb-run attach: live-eval's rows go into the trainer's W&B run, through the driver; those "
-            "that come after the driver has ended are in the ledger only"
+            "--eval-wandb-run attach: live-eval's rows go into the trainer's W&B run, through the driver; "
+            "those that come after the driver has ended are in the ledger only"
         )
     return Settings(
         mode=mode,
