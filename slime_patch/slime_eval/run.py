@@ -147,6 +147,7 @@ class SlimeRun(StoppableRun):
             "rollout_id": target.rollout_id or 0 if is_policy else 0,
             "samples_path": str(self._spec.samples_path),
             "n": self._eval_set.config.n,
+            "pass_threshold": self._eval_set.config.pass_threshold,
             "policy_version": target.policy_version if is_policy else None,
             "checkpoint": "" if is_policy else target.path,
         }
@@ -266,6 +267,7 @@ class SlimeRun(StoppableRun):
             num_engine_retries=self._num_repins,
             source_aborted=self._aborted,
             samples_path=str(self._spec.samples_path) if found else "",
+            pass_threshold=self._eval_set.config.pass_threshold,
             started_at=self._started_at,
             finished_at=self._clock(),
         )

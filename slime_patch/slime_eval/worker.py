@@ -62,6 +62,7 @@ class Worker:
         rollout_id: int,
         samples_path: str,
         n: int,
+        pass_threshold: float,
         policy_version: int | None,
         checkpoint: str,
     ) -> dict[str, Any]:
@@ -78,9 +79,10 @@ class Worker:
         logged = {
             f"{LOGGED}{name}": value for name, value in numbers_of(self._logged).items() if name != STEP
         }
+        metrics = with_data(compute_metrics(samples, n=n, pass_threshold=pass_threshold))
         return {
             "counts": dict(Counter(sample.status for sample in samples)),
-            "metrics": {**with_data(compute_metrics(samples, n=n)), **logged},
+            "metrics": {**metrics, **logged},
             "labels": labels_of(samples),
             "first_error": next((sample.error for sample in samples if sample.error), ""),
             "log_error": log_error,

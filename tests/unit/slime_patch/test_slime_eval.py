@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,14 @@ async def test_a_job_scores_what_slime_would_and_says_what_slime_would_log(bench
         (7, "7", "stop")
     }
     assert "a word of slime's own" in (bench.folder / "plan.log").read_text()
+
+
+async def test_what_passes_is_the_datasets_own(bench: Bench) -> None:
+    config = replace(bench.eval_set.config, pass_threshold=-0.5)
+    bench.eval_set = replace(bench.eval_set, config=config)
+    detail = await bench.outcome("generate_rollout", FakeEngines())
+    assert (detail.metrics["pass@1"], detail.metrics["score"]) == (1.0, pytest.approx(1 / 3))
+    assert detail.pass_threshold == -0.5
 
 
 async def test_the_process_serves_one_job_after_another_and_the_users_log_function_is_called(
