@@ -26,7 +26,7 @@ DATASETS = ["rev", "add"]
 def main(root: Path, first: int, last: int, *, hold: bool) -> int:
     ledger = Ledger.open(root / "ledger.sqlite", run_id="run")
     sink = WandbSink(
-        WandbConfig(dir=root, finish_timeout_s=5.0), run_id=wandb_run_id(ledger), datasets=DATASETS
+        WandbConfig(dir=root, finish_timeout_s=30.0), run_id=wandb_run_id(ledger), datasets=DATASETS
     )
     pump = SinkPump(ledger, [sink], retry_s=0.1)
     pump.start()
