@@ -42,6 +42,10 @@ LABEL = re.compile(rb'"weight_version"\s*:\s*"([^"\\]*)"')
 """As SGLang writes it into an answer; the same words inside a text have escaped quotes and do not match."""
 
 
+_UNTRUSTED = (EndReason.MIXED_VERSION, EndReason.PIN_MISMATCH)
+"""Endings after which nobody knows what the scored samples were generated on."""
+
+
 class SlimeRuns:
     """Makes runs; `async with` holds gateway and worker."""
 
@@ -244,7 +248,7 @@ class SlimeRun(StoppableRun):
 
     def _conclude(self, reply: dict[str, Any]) -> JobOutcomeDetail:
         found = reply.get("counts", {})
-        total = sum(found.values()) or self._eval_set.num_expected
+        total = self._expected(sum(found.values()))
         counts = SampleCounts(
             n_expected=total,
             n_scored=found.get("scored", 0),
@@ -262,6 +266,7 @@ class SlimeRun(StoppableRun):
             counts=counts,
             score=metrics.get("score") if succeeded else None,
             metrics=metrics if succeeded else {},
+            partial={} if succeeded or ending.reason in _UNTRUSTED else metrics,
             withheld=ending.reason == EndReason.LOW_COVERAGE,
             engine_labels=tuple(sorted(self._labels)),
             num_engine_retries=self._num_repins,
@@ -272,10 +277,20 @@ class SlimeRun(StoppableRun):
             finished_at=self._clock(),
         )
 
+    def _expected(self, num_returned: int) -> int:
+        """What the function should return: rows times n, more where it makes more of a row, or one a row;
+        so that samples which it leaves out do not make the whole smaller."""
+        if num_returned == len(self._eval_set.rows):
+            return num_returned
+        return max(num_returned, self._eval_set.num_expected)
+
     def _completed(self, counts: SampleCounts, reply: dict[str, Any]) -> Ending:
-        detail = f"first error: {reply['first_error']}" if reply.get("first_error") else ""
-        if reply.get("log_error"):
-            detail = f"{detail}; the log function failed: {reply['log_error']}".removeprefix("; ")
+        told = (
+            ("samples aborted or not returned", counts.n_aborted),
+            ("first error", reply.get("first_error")),
+            ("the log function failed", reply.get("log_error")),
+        )
+        detail = "; ".join(f"{what}: {value}" for what, value in told if value)
         coverage = counts.coverage
         if not counts.n_scored or coverage is None:
             return Ending(

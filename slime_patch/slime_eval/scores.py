@@ -75,9 +75,10 @@ def _record(
     policy_version: int | None,
     checkpoint: str,
 ) -> Sample:
-    score = _number(reward)
-    state = getattr(getattr(sample, "status", None), "value", "completed")
-    status: SampleStatus = "scored" if score is not None else "errored"
+    state = str(getattr(getattr(sample, "status", None), "value", "completed"))
+    aborted = state == "aborted"
+    score = None if aborted else _number(reward)
+    status: SampleStatus = "aborted" if aborted else "scored" if score is not None else "errored"
     whole = getattr(sample, "reward", None)
     return Sample(
         dataset=dataset,
@@ -90,13 +91,22 @@ def _record(
         reward=score,
         rewards=numbers_of(whole) if isinstance(whole, dict) else {},
         status=status,
-        error="" if score is not None else f"the eval function gave the reward {reward!r}",
-        finish_reason=FINISH.get(str(state), str(state)),
+        error=_error(reward, status),
+        finish_reason=FINISH.get(state, state),
         num_tokens=int(getattr(sample, "response_length", 0) or 0),
         engine_label=",".join(sorted(set(map(str, getattr(sample, "weight_versions", None) or ())))),
         policy_version=policy_version,
         checkpoint=checkpoint,
     )
+
+
+def _error(reward: Any, status: SampleStatus) -> str:
+    match status:
+        case "scored":
+            return ""
+        case "aborted":
+            return "aborted within the eval function"
+    return f"the eval function gave the reward {reward!r}"
 
 
 def _number(value: Any) -> float | None:

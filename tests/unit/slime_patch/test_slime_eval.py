@@ -167,6 +167,21 @@ async def test_rewards_without_samples_are_scores_and_what_is_no_number_is_an_er
     assert "gave the reward None" in detail.detail and "the log function failed: TypeError" in detail.detail
 
 
+async def test_samples_that_are_aborted_or_left_out_do_not_make_the_whole_smaller(bench: Bench) -> None:
+    detail = await bench.outcome("leaves_out", FakeEngines())
+    counts = detail.counts
+    assert (counts.n_expected, counts.n_scored, counts.n_errored, counts.n_aborted) == (6, 4, 0, 2)
+    assert (detail.status, detail.reason) == (JobStatus.FAILED, EndReason.LOW_COVERAGE)
+    assert "samples aborted or not returned: 2" in detail.detail
+    assert (detail.score, detail.metrics, detail.partial["score"]) == (None, {}, 0.25)
+    statuses = [each.status for each in read_samples(Path(detail.samples_path))]
+    assert statuses == ["aborted", *["scored"] * 4]
+    config = replace(bench.eval_set.config, min_coverage=0.5)
+    bench.eval_set = replace(bench.eval_set, config=config)
+    detail = await bench.outcome("leaves_out", FakeEngines())
+    assert (detail.status, detail.score, detail.counts) == (JobStatus.SUCCEEDED, 0.25, counts)
+
+
 async def test_an_answer_on_other_weights_fails_the_job(bench: Bench) -> None:
     detail = await bench.outcome("generate_rollout", FakeEngines(label="8"))
     assert (detail.status, detail.reason) == (JobStatus.FAILED, EndReason.MIXED_VERSION)

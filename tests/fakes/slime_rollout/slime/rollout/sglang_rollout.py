@@ -68,6 +68,14 @@ def only_rewards(args, rollout_id, data_source, evaluation=False):
     return {dataset.name: {"rewards": [1.0, None, float("nan")]}}
 
 
+def leaves_out(args, rollout_id, data_source, evaluation=False):
+    """One sample was aborted, and one is not returned."""
+    (data,) = (returned := _run(_all(args))).values()
+    data["samples"][0].status = Sample.Status.ABORTED
+    del data["rewards"][-1], data["samples"][-1]
+    return returned
+
+
 def log_itself(rollout_id, args, data, extra_metrics):
     import wandb
 
