@@ -296,7 +296,9 @@ class SlimeRun(StoppableRun):
             return Ending(
                 status=JobStatus.FAILED, reason=EndReason.NO_DATA, detail=detail or "no sample was returned"
             )
-        if coverage < self._eval_set.config.min_coverage:
+        if coverage < (least := self._eval_set.config.min_coverage):
+            below = f"coverage {coverage:.3f} is below min_coverage {least}"
+            detail = f"{detail}; {below}".removeprefix("; ")
             return Ending(status=JobStatus.FAILED, reason=EndReason.LOW_COVERAGE, detail=detail)
         return Ending(status=JobStatus.SUCCEEDED, reason=EndReason.COMPLETED, detail=detail)
 

@@ -172,7 +172,8 @@ async def test_samples_that_are_aborted_or_left_out_do_not_make_the_whole_smalle
     counts = detail.counts
     assert (counts.n_expected, counts.n_scored, counts.n_errored, counts.n_aborted) == (6, 4, 0, 2)
     assert (detail.status, detail.reason) == (JobStatus.FAILED, EndReason.LOW_COVERAGE)
-    assert "samples aborted or not returned: 2" in detail.detail
+    assert detail.detail.startswith("samples aborted or not returned: 2; first error: aborted within")
+    assert detail.detail.endswith("coverage 0.667 is below min_coverage 0.9")
     assert (detail.score, detail.metrics, detail.partial["score"]) == (None, {}, 0.25)
     statuses = [each.status for each in read_samples(Path(detail.samples_path))]
     assert statuses == ["aborted", *["scored"] * 4]
