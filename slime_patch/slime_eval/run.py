@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 GENERATING = frozenset({"/generate", "/v1/completions", "/v1/chat/completions"})
 LABEL = re.compile(rb'"weight_version"\s*:\s*"([^"\\]*)"')
 """As SGLang writes it into an answer; the same words inside a text have escaped quotes and do not match."""
+SEGMENTS = re.compile(rb'"weight_versions"\s*:\s*\[([^\]]*)\]')
+SEGMENT = re.compile(rb'"version"\s*:\s*"([^"\\]*)"')
+"""Newer servers say which tokens were made on which weights; the label alone is of the last ones."""
 
 
 _UNTRUSTED = (EndReason.MIXED_VERSION, EndReason.PIN_MISMATCH)
@@ -227,7 +230,8 @@ class SlimeRun(StoppableRun):
     def _judge(self, path: str, answer: Answer) -> None:
         if path not in GENERATING or answer.status != 200:
             return
-        for label in set(LABEL.findall(answer.body)):
+        segments = b"".join(SEGMENTS.findall(answer.body))
+        for label in {*LABEL.findall(answer.body), *SEGMENT.findall(segments)}:
             self._judge_label(label.decode("utf-8", "replace"), engine=answer.engine)
         self._num_answers += 1
         self._tell()

@@ -14,6 +14,8 @@ class FakeEngines:
     """`losses`, `repins` and `checks` raise, one a call, what they hold; `hold` waits for abort()."""
 
     label: str = "7"
+    segments: tuple[str, ...] = ()
+    """Weights of each token of an answer, as newer servers tell; none: as older ones."""
     hold: bool = False
     losses: list[Exception] = field(default_factory=list)
     repins: list[Exception | None] = field(default_factory=list)
@@ -45,13 +47,15 @@ class FakeEngines:
             await self._aborted.wait()
         if self._aborted.is_set():
             return None
+        runs = [{"version": name, "start": at, "end": at + 1} for at, name in enumerate(self.segments)]
         answer = {
             "text": json.loads(body)["text"].upper() + ' "weight_version": "fake"',
             "meta_info": {
                 "weight_version": self.label,
                 "finish_reason": {"type": "stop"},
                 "completion_tokens": 3,
-            },
+            }
+            | ({"weight_versions": runs} if runs else {}),
         }
         return Forwarded(
             status=200, content_type="application/json", body=json.dumps(answer).encode(), engine="eval-0"

@@ -183,8 +183,9 @@ async def test_samples_that_are_aborted_or_left_out_do_not_make_the_whole_smalle
     assert (detail.status, detail.score, detail.counts) == (JobStatus.SUCCEEDED, 0.25, counts)
 
 
-async def test_an_answer_on_other_weights_fails_the_job(bench: Bench) -> None:
-    detail = await bench.outcome("generate_rollout", FakeEngines(label="8"))
+@pytest.mark.parametrize("engines", [{"label": "8"}, {"segments": ("8", "7")}])
+async def test_an_answer_on_other_weights_fails_the_job(bench: Bench, engines: dict[str, Any]) -> None:
+    detail = await bench.outcome("generate_rollout", FakeEngines(**engines))
     assert (detail.status, detail.reason) == (JobStatus.FAILED, EndReason.MIXED_VERSION)
     assert "answered on weights '8' instead of '7'" in detail.detail
     assert (detail.score, detail.metrics) == (None, {})
