@@ -120,7 +120,7 @@ def test_a_watched_folder_is_evaluated_in_order_and_what_cannot_be_is_told(
         shutil.copytree(checkpoint, watch / ".new" / name)
     (watch / "iter_7").mkdir()
     (watch / "iter_7" / "common.pt").touch()
-    for name in ("step_100", "step_20"):
+    for name in ("step_20", "step_100"):  # the service may look in between
         (watch / ".new" / name).rename(watch / name)
     deadline = time.monotonic() + 60
     while "step_100: succeeded" not in service.log:
