@@ -15,7 +15,7 @@ from live_eval.evaluation.eval_extras import extras_of
 from live_eval.evaluation.eval_options import with_defaults
 from live_eval.evaluation.eval_settings import read_eval_config, read_prompt_data, read_yaml
 from live_eval.evaluation.sampling import SamplingParams
-from live_eval.evaluation.set_config import BOXED, EXACT_MATCH, REMOTE, EvalSetConfig, is_rule
+from live_eval.evaluation.set_config import BOXED, EXACT_MATCH, REMOTE, RULES, EvalSetConfig, is_rule
 
 if TYPE_CHECKING:
     from live_eval.evaluation.eval_extras import Extras
@@ -167,7 +167,10 @@ def _reward(settings: DatasetSettings, options: Mapping[str, Any], instead: str 
         )
     bare = rule.removeprefix(BOXED)
     if rule != EXACT_MATCH and not is_rule(rule) and bare != "ifbench":
-        raise ConfigError(f"dataset {settings.name!r}: rm_type {rule!r} is no rule: give custom_rm_path")
+        raise ConfigError(
+            f"dataset {settings.name!r}: rm_type {rule!r} is no rule: give one of {', '.join(RULES)}, "
+            f"or {BOXED}RULE, or a function of yours as custom_rm_path"
+        )
     given: dict[str, Any] = {"reward": rule, "reward_by_row": not own}
     if bare in ("dapo", REMOTE):
         given["reward_key"] = key

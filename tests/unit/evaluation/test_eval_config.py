@@ -167,7 +167,7 @@ def test_a_function_comes_before_the_datasets_rule_a_rows_and_the_general_one(
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("rm_type: nope", "rm_type 'nope' is no rule"),
+        ("rm_type: nope", "rm_type 'nope' is no rule: give one of math, .* or a function"),
         ("rm_type: ifbench", "fetches its checks from the network"),
         ("rm_type: dapo", "give reward_key"),
         ("rm_type: remote_rm", "needs an address"),
