@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A test that leaves a process behind fails the run; the process is ended."""
-    found = leftovers.wait_until_gone(MARK, patience_s=5.0)
+    found = leftovers.wait_until_gone(MARK, patience_s=30.0)
     if found:
         leftovers.end(found)
         lines = [f"  {leftover.pid}: {leftover.command[:200]}" for leftover in found]
