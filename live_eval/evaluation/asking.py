@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 TOO_LONG = "skipped_too_long"
 """How the error of a prompt that does not fit begins."""
+_TOO_LONG_WORDS = ("context length", "maximum allowed length")
+"""SGLang has one status for all refusals; its words for a prompt that does not fit into the model's context
+hold the first, for one that does not fit into the server's memory the second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,8 +212,8 @@ def _split(asks: list[Ask], limits: RunLimits) -> list[list[Ask]]:
 
 
 def _refusal(text: str) -> str:
-    # SGLang has one status for all refusals; its words for a prompt that does not fit hold these.
-    return f"{TOO_LONG}: {text}" if "context length" in text.lower() else f"refused: {text}"
+    too_long = any(words in text.lower() for words in _TOO_LONG_WORDS)
+    return f"{TOO_LONG}: {text}" if too_long else f"refused: {text}"
 
 
 def _repin_reason(error: EngineError | StoreError) -> EndReason:

@@ -205,8 +205,17 @@ async def test_a_prompt_that_is_too_long_is_not_sent_and_counted_as_errored(make
     assert saved(run)["10", 0].error == ("skipped_too_long: the prompt has 10 tokens, max_prompt_tokens is 9")
 
 
-async def test_a_prompt_that_the_engine_refuses_is_errored_with_its_words(make_run: MakeRun) -> None:
-    words = "The input (99 tokens) is longer than the model's context length (64 tokens)."
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("The input (99 tokens) is longer than the model's context length (64 tokens).", "skipped_too_long"),
+        ("Input length (99 tokens) exceeds the maximum allowed length (64 tokens).", "skipped_too_long"),
+        ("min_new_tokens must be in [0, max_new_tokens]", "refused"),
+    ],
+)
+async def test_a_prompt_that_the_engine_refuses_is_errored_with_its_words(
+    make_run: MakeRun, words: str, kind: str
+) -> None:
 
     def refuse_first(source: FakeSource, requests: Sequence[GenRequest]) -> list[FakeGeneration]:
         refused = source.answers(requests[:1], finish_reason="refused", label="", detail=words)
@@ -216,7 +225,8 @@ async def test_a_prompt_that_the_engine_refuses_is_errored_with_its_words(make_r
     outcome = await run.result()
     assert outcome.counts.n_errored == 1
     assert outcome.engine_labels == ("7",)
-    assert saved(run)["r0", 0].error == f"skipped_too_long: {words}"
+    assert saved(run)["r0", 0].error == f"{kind}: {words}"
+    assert outcome.counts.n_scored == 9
 
 
 async def test_an_aborted_answer_is_never_scored(make_run: MakeRun) -> None:
