@@ -1,16 +1,20 @@
-"""An engine, or a gateway before it, that says `not now`: asked again a bounded number of times, and never
-taken for a prompt that is refused."""
+"""An engine, or a gateway before it, that says `not now` or nothing at all: asked a bounded number of times
+and for a bounded time, and never taken for a prompt that is refused."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fakes.engine_group import MakeGroup, Version, prompts, until
+from fakes.engine_group import SETTINGS, MakeGroup, Version, prompts, until
 
 from live_eval.engines.engine import EngineState
+from live_eval.engines.pin import PinLimits
 from live_eval.engines.requests import RequestsLost
+from live_eval.errors import LoadFailed
 from live_eval.evaluation.datasets import EvalRow, EvalSet, EvalSetConfig
 from live_eval.evaluation.job import JobSpec, RunLimits
 from live_eval.evaluation.rewards import ExactMatch
@@ -95,3 +99,26 @@ async def test_a_job_without_workers_fails_with_their_words_after_three_tries(
     assert "all circuits open" in outcome.detail
     assert gateway.num_asked == 3
     assert (outcome.counts.n_scored, outcome.counts.n_expected) == (0, 8)
+
+
+async def test_a_load_of_the_version_itself_that_never_ends_is_a_failed_load(
+    make_group: MakeGroup, version: Version
+) -> None:
+    """As where one rank has failed and the others wait for it in a barrier."""
+    limits = PinLimits(flush_s=1.0, load_s=0.5, fingerprint_s=10)
+    group, (server,) = await make_group(settings=replace(SETTINGS, limits=limits))
+    behind, asked = server.handler, list[str]()
+
+    async def handle(method: str, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/update_weights_from_disk":
+            asked.append(body["weight_version"])
+            if body["weight_version"] == "1":
+                await asyncio.sleep(3600)
+        return await behind(method, path, body)
+
+    server.handler = handle
+    async with await group.lease("a") as lease:
+        with pytest.raises(LoadFailed, match="did not answer /update_weights_from_disk"):
+            await asyncio.wait_for(lease.pin(version(1)), 30)
+    assert asked[-1] == "1"
+    assert group.states()["e0"] is not EngineState.READY, "what it holds is unknown"
