@@ -66,6 +66,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("WANDB_DIR", str(root / "elsewhere"))
         patch.setenv("WANDB_MODE", "online")
         patch.setenv("WANDB_RUN_GROUP", "other")
+        patch.setenv("WANDB_DISABLED", "true")
         done = JobStatus.SUCCEEDED
         first = live(
             root,

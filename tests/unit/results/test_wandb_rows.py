@@ -12,6 +12,7 @@ from live_eval.reasons import JobStatus
 from live_eval.results.keys import DatasetKeys
 from live_eval.results.rows import OutboxRow, VersionEvent
 from live_eval.results.wandb_rows import DEFINITIONS, WandbRows
+from live_eval.results.wandb_sink import worker_env
 from live_eval.targets import CheckpointTarget
 from protocol.messages import JobResult
 
@@ -131,3 +132,14 @@ def test_what_is_not_known_of_a_version_is_not_said(ledger: Ledger, finish: Fini
     finish(5)
     (row,), _ = rows_of(ledger.outbox())
     assert not {"live_eval/lag_versions", "live_eval/lag_s", "live_eval/held_s"} & set(row)
+
+
+def test_nothing_of_a_trainers_run_reaches_the_process_that_has_wandb(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    foreign = {"WANDB_RUN_ID": "t", "WANDB_RESUME": "must", "WANDB_SWEEP_ID": "s", "WANDB_SERVICE": "3-tcp-1"}
+    for name, value in (foreign | {"WANDB_API_KEY": "k", "WANDB_BASE_URL": "http://w"}).items():
+        monkeypatch.setenv(name, value)
+    found = {name: value for name, value in worker_env().items() if name.startswith("WANDB_")}
+    assert found.keys() & foreign.keys() == set()
+    assert (found["WANDB_API_KEY"], found["WANDB_BASE_URL"]) == ("k", "http://w"), "it is the user's account"
