@@ -49,6 +49,7 @@ OPTIONAL = {
     ),
     "ray": ("transport ray", "pip install 'live-eval[ray]'; keep an image's own"),
     "wandb": ("W&B sink", "pip install 'live-eval[wandb]'"),
+    "wandb_workspaces": ("live-eval view", "pip install 'live-eval[view]'"),
     "math_verify": ("rewards math and deepscaler", "pip install 'live-eval[eval]'"),
     "pyarrow": ("Parquet datasets and exports", "pip install 'live-eval[eval]'"),
     "fastapi": ("HTTP API and page", "pip install 'live-eval[http]'"),
@@ -56,6 +57,7 @@ OPTIONAL = {
     "prometheus_client": ("/metrics of the HTTP API", "pip install 'live-eval[http]'"),
     "matplotlib": ("plot of the demo", "pip install 'live-eval[plot]'"),
     "libcst": ("python -m slime_patch apply", "pip install 'live-eval[patch]'"),
+    "zstandard": ("slime's delta updates", "pip install 'live-eval[delta]'"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -128,6 +129,13 @@ def test_missing_extras_name_the_extra() -> None:
     assert "live-eval[ray]" in by_name(judge_transports({**ALL, "ray": ""}, CPU, 0))["ray"].fix
     assert "live-eval[wandb]" in by_name(judge_sinks({**ALL, "wandb": ""}))["W&B"].fix
     assert "live-eval[http]" in by_name(judge_sinks({**ALL, "uvicorn": ""}))["page and HTTP API"].fix
+
+
+def test_every_extra_of_the_project_is_looked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    fixes = {fix for _, fix in diagnosis.OPTIONAL.values()}
+    for extra in set(project["optional-dependencies"]) - {"dev"}:
+        assert any(f"live-eval[{extra}]" in fix for fix in fixes), extra
 
 
 def test_too_little_memory_and_missing_core_packages_are_basics() -> None:
