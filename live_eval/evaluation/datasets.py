@@ -17,6 +17,8 @@ from live_eval.errors import ConfigError, DatasetError
 from live_eval.evaluation.labels import label_text
 from live_eval.evaluation.prompts import PromptTokenizer, build_prompt
 from live_eval.evaluation.row_files import read_rows
+from live_eval.evaluation.rules.choices import right_choice
+from live_eval.evaluation.rules.dapo import whole_number
 from live_eval.evaluation.set_config import (
     BOXED,
     EXACT_MATCH,
@@ -174,11 +176,18 @@ def _check_rule(row: EvalRow, config: EvalSetConfig) -> None:
     rule = rule_of(row, config)
     if rule != config.reward and rule != EXACT_MATCH and not is_rule(rule):
         raise DatasetError(f"metadata.rm_type is {rule!r}, which is no rule: give a reward function instead")
-    if rule != EXACT_MATCH and rule.removeprefix(BOXED) not in LABEL_RULES:
-        return
-    if row.label is None:
-        raise DatasetError(f"the rule {rule} needs a label: give label_key")
-    label_text(row.label)
+    bare = rule.removeprefix(BOXED)
+    if rule == EXACT_MATCH or bare in LABEL_RULES:
+        if row.label is None:
+            raise DatasetError(f"the rule {rule} needs a label: give label_key")
+        label_text(row.label)
+    try:
+        if bare == "dapo":
+            whole_number(row.label)
+        elif bare == "gpqa":
+            right_choice(row.label, row.metadata)
+    except (ValueError, TypeError) as error:
+        raise DatasetError(f"the rule {rule} can grade no answer of this row: {error}") from error
 
 
 def _too_long(row: EvalRow, config: EvalSetConfig) -> bool:

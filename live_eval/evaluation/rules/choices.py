@@ -24,18 +24,25 @@ _CHOSEN = (
 
 def multiple_choice(response: str, label: Any, metadata: Mapping[str, Any]) -> float:
     """1.0 for the right choice, else 0.0. ValueError if nothing says which one is right."""
-    choices = _choices(metadata)
-    letters = _valid_letters(metadata, choices)
-    right = _right_letter(label, metadata, choices, letters)
-    texts = {_plain(text) for text in _right_texts(label, metadata, choices, letters, right)} - {""}
-    if right is None and not texts:
-        raise ValueError(f"the label {label!r} names no choice, and the metadata names none either")
+    letters, right, texts = right_choice(label, metadata)
     answer = response.rpartition("</think>")[2]
     chosen = _chosen_letter(answer, letters)
     if chosen is not None and right is not None:
         return float(chosen == right)
     found = f" {_plain(answer)} "
     return float(any(f" {text} " in found for text in texts))
+
+
+def right_choice(label: Any, metadata: Mapping[str, Any]) -> tuple[list[str], str | None, set[str]]:
+    """The valid letters, the right one, and what the right choice says; ValueError if nothing says which one
+    is right."""
+    choices = _choices(metadata)
+    letters = _valid_letters(metadata, choices)
+    right = _right_letter(label, metadata, choices, letters)
+    texts = {_plain(text) for text in _right_texts(label, metadata, choices, letters, right)} - {""}
+    if right is None and not texts:
+        raise ValueError(f"the label {label!r} names no choice, and the metadata names none either")
+    return letters, right, texts
 
 
 def _choices(metadata: Mapping[str, Any]) -> list[str]:

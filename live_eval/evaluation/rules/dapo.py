@@ -20,12 +20,22 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 def answer_line(response: str, label: Any) -> dict[str, float]:
     """`score` and `acc`; ValueError if the label is no whole number."""
-    truth = float(label_text(label))
-    if not truth.is_integer():
-        raise ValueError(f"the label {label!r} is no whole number, which dapo compares with")
+    truth = whole_number(label)
     lines = _ANSWER.findall(response[-TAIL:])
     right = bool(lines) and _value(lines[-1]) == truth
     return {"score": 1.0 if right else -1.0, "acc": float(right)}
+
+
+def whole_number(label: Any) -> float:
+    """What the label is; ValueError if that is no whole number."""
+    problem = f"the label {label!r:.80} is no whole number, which dapo compares with"
+    try:
+        truth = float(label_text(label))
+    except ValueError as error:
+        raise ValueError(problem) from error
+    if not truth.is_integer():
+        raise ValueError(problem)
+    return truth
 
 
 def _value(answer: str) -> float | None:

@@ -128,6 +128,10 @@ def test_a_rows_metadata_is_under_the_datasets_overrides(tmp_path: Path) -> None
         ({"metadata": {"rm_type": "nope"}, "label": "l"}, "rm_type is 'nope', which is no rule"),
         ({"metadata": {"rm_type": "math"}}, "rule math needs a label"),
         ({}, "rule exact_match needs a label"),
+        ({"metadata": {"rm_type": "dapo"}, "label": "34.5"}, "rule dapo .*'34.5' is no whole number"),
+        ({"metadata": {"rm_type": "boxed_dapo"}, "label": "east"}, "'east' is no whole number"),
+        ({"metadata": {"rm_type": "gpqa", "choices": ["x", "y"]}, "label": 2}, "the label 2 names no choice"),
+        ({"metadata": {"rm_type": "gpqa"}}, "the label None names no choice"),
     ],
 )
 def test_a_row_whose_rule_cannot_work_is_refused_when_the_file_is_read(
