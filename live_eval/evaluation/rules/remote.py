@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NUM_TRIES = 10
 LONGEST_PAUSE_S = 30.0
+MAX_ANSWER_BYTES = 1 << 20
 _client: httpx.AsyncClient | None = None
 """One a worker process; its connections are kept."""
 
@@ -40,20 +41,32 @@ async def ask(url: str, sample: RewardSample, *, budget_s: float = 120.0) -> Any
             break
         await asyncio.sleep(pause)
         try:
-            answer = await _session().post(url, json=payload)
+            status, body = await _answer(url, payload)
         except httpx.TransportError as error:
             problem = f"{type(error).__name__}: {error}"
             continue
-        if answer.status_code == 429 or answer.status_code >= 500:
-            problem = f"status {answer.status_code}: {answer.text[:200]}"
+        said = body[:200].decode("utf-8", "replace")
+        if status == 429 or status >= 500:
+            problem = f"status {status}: {said}"
             continue
-        if answer.status_code >= 400:
-            raise RemoteRewardError(f"{url} answered status {answer.status_code}: {answer.text[:200]}")
+        if not 200 <= status < 300:
+            raise RemoteRewardError(f"{url} answered status {status}: {said}")
         try:
-            return answer.json()
-        except json.JSONDecodeError as error:
-            raise RemoteRewardError(f"{url} answered no JSON: {answer.text[:200]!r}") from error
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise RemoteRewardError(f"{url} answered no JSON: {said!r}") from error
     raise RemoteRewardError(f"{url} gave no reward, last: {problem}")
+
+
+async def _answer(url: str, payload: dict[str, Any]) -> tuple[int, bytes]:
+    """Status and body; RemoteRewardError for a body that no reward can have."""
+    body = bytearray()
+    async with _session().stream("POST", url, json=payload) as answer:
+        async for part in answer.aiter_bytes():
+            body += part
+            if len(body) > MAX_ANSWER_BYTES:
+                raise RemoteRewardError(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+    return answer.status_code, bytes(body)
 
 
 def _session() -> httpx.AsyncClient:

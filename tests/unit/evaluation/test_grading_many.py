@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -118,6 +119,11 @@ class RewardModel(BaseHTTPRequestHandler):
             self.answer(422, b"what is that")
         elif body["label"] == "text":
             self.answer(200, b"<html>")
+        elif body["label"] == "moved":
+            self.answer(302, b"elsewhere")
+        elif body["label"] == "huge":
+            with contextlib.suppress(ConnectionError):  # it is cut off in the middle
+                self.answer(200, b" " * (64 << 20))
         else:
             self.answer(200, json.dumps(float(body["response"] == body["label"])).encode())
 
@@ -153,12 +159,15 @@ async def test_a_reward_model_is_asked_again_while_it_is_busy_and_never_makes_an
 ) -> None:
     RewardModel.busy = 1
     async with GradingPool(num_workers=1, deadline_s=20.0) as pool:
-        found = await rewards(remote(address, pool, tmp_path), ["x", "y", "bad", "text"])
+        labels = ["x", "y", "bad", "text", "moved", "huge"]
+        found = await rewards(remote(address, pool, tmp_path), labels)
     assert found[:2] == [1.0, 0.0]
     assert "answered status 422: what is that" in found[2]
     assert "answered no JSON: '<html>'" in found[3]
+    assert "answered status 302: elsewhere" in found[4]
+    assert "answered with more than 1048576 bytes" in found[5]
     assert {"prompt", "response", "label"} == set(RewardModel.asked[0])
-    assert len(RewardModel.asked) == 5
+    assert len(RewardModel.asked) == len(labels) + 1
 
 
 async def test_one_that_is_not_there_is_an_error_that_says_so_within_the_deadline(tmp_path: Path) -> None:
