@@ -56,7 +56,8 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
         type=shlex.split,
         default=[],
         metavar="ARGS",
-        help="further arguments of the SGLang servers, as one word in quotes",
+        help="further arguments of the SGLang servers, behind a = and in quotes: "
+        "--engine-args='--trust-remote-code'",
     )
     engines.add_argument(
         "--eval-timeout-s",

@@ -70,6 +70,14 @@ def test_engines_by_address_are_counted(tmp_path: Path) -> None:
     assert service_config(args, run_dir=tmp_path / "run", base=tmp_path).schedule.num_engines == 2
 
 
+def test_arguments_of_the_engines_are_given_as_the_help_says(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_service_options(parser)
+    assert "--engine-args='--trust-remote-code'" in parser.format_help()
+    args = parsed(tmp_path, "--engine-args=--trust-remote-code --mem-fraction-static 0.5")
+    assert args.engine_args == ["--trust-remote-code", "--mem-fraction-static", "0.5"]
+
+
 @pytest.mark.parametrize("word", ["0", "-1", "half", ""])
 def test_a_part_that_is_none_is_refused(
     tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
