@@ -61,6 +61,7 @@ class LiveEvalJob:
         self._trainers: Any = None
         self._rollout_manager: Any = None
         self._feed: ResultFeed | None = None
+        self._counter: SyncCounter | None = None
         self._failure = FailurePolicy(settings.on_failure, alert=wandb_alert)
         self._ended = False
 
@@ -104,9 +105,11 @@ class LiveEvalJob:
             self._start_feed(ready)
 
     def _start_feed(self, ready: Ready) -> None:
-        """Results come to this process too: for the trainer's W&B run, and for --eval-on-failure."""
+        """Results come to this process too: for the trainer's W&B run, for --eval-on-failure, and for due
+        points whose sync was given up."""
         args = self._args
         takers: list[Taker] = [_results_only(self._failure.take, ready.num_known)]
+        takers.append(lambda row: self._heard_of_sync(row, ready.num_known))
         if getattr(args, "use_wandb", False) or getattr(args, "use_tensorboard", False):
             run = TrainerRun(
                 args,
@@ -121,6 +124,12 @@ class LiveEvalJob:
             on_service_failed=lambda: self._failure.failed(SERVICE_GONE),
         )
         self._feed.start()
+
+    def _heard_of_sync(self, row: OutboxRow, known: int) -> None:
+        """A sync that was given up is told to who decides which updates are copied; called by the feed."""
+        event = row.event
+        if self._counter is not None and event is not None and row.seq > known and event.state == "discarded":
+            self._counter.given_up(event.rollout_id)
 
     # --- attach ---------------------------------------------------------------------------
 
@@ -146,6 +155,7 @@ class LiveEvalJob:
                 first_push_has_version=updates.first_push_has_version,
             )
         )
+        self._counter = counter
         watch_syncs(actor_model, counter)
 
     # --- finish ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from live_eval.scheduling.actions import Trigger
 from live_eval.scheduling.due import DueRule
 from live_eval.targets import PolicyTarget
 from slime_patch.tap import SyncNote
@@ -32,7 +33,7 @@ class Schedule:
 
 
 class SyncCounter:
-    """Told of each training and asked before each update."""
+    """Told of each training and of updates that came to nothing, asked before each update."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -43,6 +44,18 @@ class SyncCounter:
         self._num_updates = 0
         self._trained = True
         """Whether the weights are others than at the update before."""
+        self._due_after: set[int] = set()
+        """Rollouts whose updates have a due point."""
+        self._owed = False
+        """Whether such an update never became a version, and none has taken its place."""
+
+    def given_up(self, rollout_id: int | None) -> None:
+        """The update after this rollout never became a version: a due point that it had is the next one's.
+
+        May be called from another thread than the others.
+        """
+        if rollout_id in self._due_after:
+            self._owed = True
 
     def trained(self, rollout_id: int) -> None:
         """The trainer was told to train on this rollout."""
@@ -62,11 +75,14 @@ class SyncCounter:
         target = PolicyTarget(
             policy_version=self._num_syncs, weight_version=self._num_syncs, rollout_id=rollout_id
         )
-        due = self._rule.judge(target) is not None
+        due = self._rule.judge(target)
+        owed, self._owed = self._owed, False
+        if rollout_id is not None and (owed or (due is not None and due.trigger is Trigger.INTERVAL)):
+            self._due_after.add(rollout_id)
         return SyncNote(
             rollout_id=rollout_id,
             train_step=self._train_step(),
-            wanted=due or self._schedule.keep_all or self._is_last(),
+            wanted=due is not None or owed or self._schedule.keep_all or self._is_last(),
         )
 
     def _train_step(self) -> int | None:

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from fakes.slime_standins import RayTrainGroup
 
-from slime_patch.job import watch_syncs
+from live_eval.results.rows import OutboxRow, VersionEvent
+from live_eval.scheduling.due import DueRule
+from live_eval.targets import PolicyTarget
+from slime_patch.job import LiveEvalJob, watch_syncs
 from slime_patch.rollouts import Schedule, SyncCounter
+from slime_patch.settings import settings_of
 
 if TYPE_CHECKING:
+    from fakes.slime_standins import Parse
+
     from slime_patch.tap import SyncNote
 
 EACH = Schedule(
@@ -59,6 +65,23 @@ def test_several_rollouts_between_two_updates() -> None:
     found = notes(replace(EACH, num_rollout=7, update_weights_interval=2, interval=6))
     assert [note.rollout_id for note in found] == [None, 1, 3, 5]
     assert [note.rollout_id for note in found if note.wanted] == [None, 5]
+
+
+def test_a_due_update_that_was_given_up_is_made_up_for_by_the_next_ones_until_one_is_a_version() -> None:
+    counter = SyncCounter(replace(EACH, num_rollout=20, interval=5))
+    lost, wanted = {None, 3, 4, 5}, list[int | None]()
+    for rollout_id in (None, *range(12)):
+        if rollout_id is not None:
+            counter.trained(rollout_id)
+        note = counter.next_sync()
+        if note.wanted:
+            wanted.append(rollout_id)
+        if rollout_id in lost:  # 3 is not copied, so nobody misses it; the first push has no due point
+            counter.given_up(rollout_id)
+    assert wanted == [None, 4, 5, 6, 9]
+    rule = DueRule(interval=5, skip_first=False)
+    (due,) = [rule.judge(PolicyTarget(policy_version=8, weight_version=8, rollout_id=6))]
+    assert due is not None and due.due_rollout == 4, "the service takes it for the point that was missed"
 
 
 def test_a_resumed_run_goes_on_counting() -> None:
@@ -113,3 +136,22 @@ def test_errors_of_the_training_come_out_unchanged() -> None:
     watch_syncs(group, SyncCounter(EACH))
     with pytest.raises(RuntimeError, match="NCCL"):
         group.update_weights()
+
+
+def test_the_job_tells_its_counter_of_syncs_that_were_given_up_in_this_training(parse: Parse) -> None:
+    line = "--eval-mode latest-synced --eval-num-gpus 1 --eval-interval 2 --eval-prompt-data toy toy.jsonl"
+    settings = settings_of(*parse(line))
+    assert settings is not None
+    job = LiveEvalJob(settings)
+    counter = SyncCounter(replace(EACH, num_rollout=9, interval=2))
+    job._counter = counter
+    heard: dict[int, bool] = {}
+    for seq, state in ((1, "discarded"), (2, "sealed"), (3, "discarded")):
+        counter.next_sync()
+        for rollout_id in (2 * seq - 2, 2 * seq - 1):
+            counter.trained(rollout_id)
+        counter.next_sync()
+        event = VersionEvent(key=str(seq), state=state, rollout_id=2 * seq - 1, weight_version=seq)
+        job._heard_of_sync(OutboxRow(seq=seq, key=str(seq), event=event), 1)
+        heard[seq] = counter._owed
+    assert heard == {1: False, 2: False, 3: True}, "row 1 is of an earlier training, row 2 is a version"
