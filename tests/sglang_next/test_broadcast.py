@@ -35,7 +35,7 @@ def wanted(version: int) -> torch.Tensor:
 async def held(url: str) -> tuple[str, torch.Tensor]:
     """Label and log-probabilities of the server."""
     async with SGLangClient(url) as client:
-        await client.flush_until_idle(deadline_s=10.0)
+        await client.flush_until_idle(deadline_s=30.0)
         (row,) = await client.logprobs(TOKENS)
         return (await client.model_info()).weight_version, torch.tensor(row)
 
@@ -44,7 +44,7 @@ def test_each_sync_reaches_the_server_and_the_receiver(server: Server, tmp_path:
     facade = FacadeProcess(tmp_path, base=server.versions[0], deadline_s=20.0)
     engine = SGLangEngine(server.url)
     publisher = CollectivePublisher(
-        CollectiveConfig(run_id="run", incarnation_id="life", group_timeout_s=20.0),
+        CollectiveConfig(run_id="run", incarnation_id="life", group_timeout_s=20.0, probe_timeout_s=15.0),
         receiver=facade_engine(facade),
         engines=[engine],
     )

@@ -105,11 +105,13 @@ async def test_a_load_in_the_middle_of_answers_shows_in_their_label(
     server: Server, client: SGLangClient
 ) -> None:
     """The segments name both weights, where the label at the end alone would name the later ones."""
-    await client.flush_until_idle(deadline_s=10.0)
+    await client.flush_until_idle(deadline_s=30.0)
     await client.load_from_disk(server.versions[1], "1", timeout_s=60)
     long = GenRequest(request_id="long", text="x", sampling={**SAMPLING, "max_new_tokens": 450})
     asking = asyncio.create_task(client.generate([long], timeout_s=60))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
+    # Asked after it and answered beside it: so the long one is under way.
+    await client.generate(prompts("beside", 1), timeout_s=60)
     async with httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as http:
         for path, body in (
             ("/pause_generation", {"mode": "retract"}),
