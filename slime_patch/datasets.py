@@ -164,6 +164,8 @@ def _own(settings: DatasetSettings, plan: DatasetPlan, extras: Extras, args: Nam
         )
     if reward is not None and plan.custom_rm_path is None and plan.rm_type == REMOTE:
         config = replace(config, reward_mode="concurrent")
+    if reward is None:
+        config = replace(config, row_function=REWARD_FUNCTION)
     if getattr(args, "sglang_enable_deterministic_inference", False) and config.sampling.seed is None:
         config = replace(config, sampling=replace(config.sampling, first_seed=args.rollout_seed))
     return config

@@ -23,6 +23,7 @@ from live_eval.evaluation.set_config import (
     BOXED,
     EXACT_MATCH,
     LABEL_RULES,
+    REMOTE,
     EvalSetConfig,
     is_rule,
 )
@@ -174,6 +175,8 @@ def rule_of(row: EvalRow, config: EvalSetConfig) -> str:
 def _check_rule(row: EvalRow, config: EvalSetConfig) -> None:
     """The rule that will grade the row exists and has the label that it compares with."""
     rule = rule_of(row, config)
+    if rule != config.reward and config.row_function is not None:
+        return
     if rule != config.reward and rule != EXACT_MATCH and not is_rule(rule):
         raise DatasetError(f"metadata.rm_type is {rule!r}, which is no rule: give a reward function instead")
     bare = rule.removeprefix(BOXED)
@@ -188,6 +191,9 @@ def _check_rule(row: EvalRow, config: EvalSetConfig) -> None:
             right_choice(row.label, row.metadata)
     except (ValueError, TypeError) as error:
         raise DatasetError(f"the rule {rule} can grade no answer of this row: {error}") from error
+    if (bare == "dapo" and config.reward_key is None) or (bare == REMOTE and config.reward_url is None):
+        needed = "reward_key (--eval-reward-key)" if bare == "dapo" else "reward_url (--rm-url)"
+        raise DatasetError(f"the rule {rule} needs {needed}: give it")
 
 
 def _too_long(row: EvalRow, config: EvalSetConfig) -> bool:

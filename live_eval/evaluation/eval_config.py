@@ -172,7 +172,7 @@ def _reward(settings: DatasetSettings, options: Mapping[str, Any], instead: str 
             f"or {BOXED}RULE, or a function of yours as custom_rm_path"
         )
     given: dict[str, Any] = {"reward": rule, "reward_by_row": not own}
-    if bare in ("dapo", REMOTE):
+    if bare in ("dapo", REMOTE) or not own:
         given["reward_key"] = key
     if bare == REMOTE or options["rm_url"] is not None:
         given["reward_url"] = options["rm_url"]

@@ -143,6 +143,8 @@ class RuleGrader:
         config = self._config
         own = str(sample.metadata.get("rm_type") or "").strip() if config.reward_by_row else ""
         rule = own or config.reward
+        if own and config.row_function is not None:
+            rule = config.row_function
         if rule == EXACT_MATCH:
             return await self._exact.grade(sample)
         if rule not in self._graders:
@@ -151,6 +153,8 @@ class RuleGrader:
 
     def _made(self, rule: str) -> FunctionGrader:
         config, bare = self._config, rule.removeprefix(BOXED)
+        if rule == config.row_function:
+            return FunctionGrader(rule, pool=self._pool, reward_key=config.reward_key)
         return FunctionGrader(
             GRADE,
             pool=self._pool,

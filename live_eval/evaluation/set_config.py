@@ -61,6 +61,8 @@ class EvalSetConfig:
     """`exact_match`, a rule's name, or the dotted path of a function: `package.module.function`."""
     reward_by_row: bool = False
     """Whether a row's own rule, `rm_type` in its metadata, comes before `reward`."""
+    row_function: str | None = None
+    """Dotted path of what grades rows by their own rules, in place of the built-in ones."""
     reward_key: str | None = None
     """Which number of a reward function that returns a dict is the reward."""
     reward_url: str | None = None
@@ -134,7 +136,7 @@ class EvalSetConfig:
         if self.reward in (EXACT_MATCH, *LABEL_RULES) or rule in LABEL_RULES:
             if self.label_key is None and not self.reward_by_row:
                 return f"{self.reward} needs a label: give label_key"
-            if self.reward == EXACT_MATCH and self.reward_key is not None:
+            if self.reward == EXACT_MATCH and self.reward_key is not None and not self.reward_by_row:
                 return f"reward_key is {self.reward_key!r}, but exact_match returns a number"
         elif rule == "ifbench":
             return "the rule ifbench fetches its checks from the network: give a reward function of your own"

@@ -149,6 +149,8 @@ def test_a_setting_that_nobody_gave_is_said_once_with_its_flag() -> None:
         ("rm_type: null", {"rm_type": "f1"}, ("f1", True, None)),
         ("rm_type: null", {}, ("exact_match", True, None)),
         ("rm_type: boxed_f1", {"eval_reward_key": "acc"}, ("boxed_f1", False, None)),
+        ("rm_type: null", {"reward_key": "score"}, ("exact_match", True, "score")),
+        ("rm_type: null", {"reward_key": "score", "rm_type": "dapo"}, ("dapo", True, "score")),
         ("rm_type: dapo", {"reward_key": "score"}, ("dapo", False, "score")),
         ("rm_type: dapo", {"reward_key": "score", "eval_reward_key": "acc"}, ("dapo", False, "acc")),
         ("metadata_overrides: {rm_type: f1}", {}, ("f1", False, None)),

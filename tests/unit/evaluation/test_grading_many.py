@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -95,6 +96,13 @@ async def test_a_rows_own_rule_comes_first_where_the_dataset_lets_it(tmp_path: P
             config = EvalSetConfig(name="set", path=tmp_path, reward_by_row=by_row)
             boxed = sample("1/2", r"\boxed{0.5}", metadata=metadata)
             assert (await make_grader(config, pool).grade(boxed)).reward == reward
+        config = EvalSetConfig(name="set", path=tmp_path, reward_by_row=True, reward_key="score")
+        by_row = sample("3", "Answer: 3", metadata={"rm_type": "dapo"})
+        assert (await make_grader(config, pool).grade(by_row)).rewards == {"score": 1.0, "acc": 1.0}
+        config = replace(config, reward_key="len", row_function="fakes.graders.by_field")
+        grader = make_grader(config, pool)
+        by_row = sample("x", num_tokens=3, metadata={"rm_type": "one of its own"})
+        assert [(await grader.grade(each)).reward for each in (by_row, sample("x", "y"))] == [3.0, 0.0]
         config = EvalSetConfig(name="set", path=tmp_path, reward="dapo", reward_key="score")
         grade = await make_grader(config, pool).grade(sample("3", "Answer: 4"))
         assert (grade.reward, grade.rewards) == (-1.0, {"score": -1.0, "acc": 0.0})

@@ -126,6 +126,8 @@ def test_a_rows_metadata_is_under_the_datasets_overrides(tmp_path: Path) -> None
     ("row", "message"),
     [
         ({"metadata": {"rm_type": "nope"}, "label": "l"}, "rm_type is 'nope', which is no rule"),
+        ({"metadata": {"rm_type": "dapo"}, "label": "3"}, "rule dapo needs reward_key"),
+        ({"metadata": {"rm_type": "remote_rm"}, "label": "l"}, "rule remote_rm needs reward_url"),
         ({"metadata": {"rm_type": "math"}}, "rule math needs a label"),
         ({}, "rule exact_match needs a label"),
         ({"metadata": {"rm_type": "dapo"}, "label": "34.5"}, "rule dapo .*'34.5' is no whole number"),

@@ -46,6 +46,12 @@ def test_answers_are_compared_with_labels_where_slime_has_no_rule(parse: Parse) 
     assert plan(parse, EvalDatasetConfig(name="a", path="a")).eval_set(Path("x")).reward == "exact_match"
 
 
+def test_a_rows_own_rule_is_slimes_too(parse: Parse) -> None:
+    config = plan(parse, EvalDatasetConfig(name="a", path="a"), eval_reward_key="acc").eval_set(Path("x"))
+    assert (config.reward, config.reward_by_row) == ("exact_match", True)
+    assert (config.row_function, config.reward_key) == ("slime_patch.reward.reward", "acc")
+
+
 def test_neither_rule_nor_label_is_refused(parse: Parse) -> None:
     with pytest.raises(ConfigError, match="has no reward: give --rm-type"):
         plan(parse, EvalDatasetConfig(name="a", path="a", label_key=None))
