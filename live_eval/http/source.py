@@ -281,13 +281,13 @@ class Source:
         except (OSError, ValueError) as error:
             raise CorruptVersion(f"{given} cannot be looked at: {error}") from error
         if not any(real.is_relative_to(os.path.realpath(root)) for root in roots):
-            known = ", ".join(map(str, roots)) or "none: start the service with --checkpoint-root"
+            below = f"use a checkpoint below one of: {', '.join(map(str, roots))}"
             raise ApiError(
                 403,
                 "outside_roots",
                 f"{given} is, with links followed, in none of the directories that checkpoints may lie in",
                 value=given,
-                what_to_do=f"use a checkpoint below one of: {known}",
+                what_to_do=below if roots else "start the service with --checkpoint-root DIR: it names none",
             )
         return str(real)
 
