@@ -152,6 +152,13 @@ class Service:
             await asyncio.sleep(WATCH_S)
 
     async def _look(self, coordinator: Coordinator) -> None:
+        """Look once; what cannot be read now is there for the next look."""
+        try:
+            await self._submit_new(coordinator)
+        except (LiveEvalError, OSError) as error:
+            logger.warning("the folders cannot be looked at now: %s", error)
+
+    async def _submit_new(self, coordinator: Coordinator) -> None:
         async with self._looking:
             with LedgerReader.open_readonly(self._run_dir.ledger) as ledger:
                 known = checkpoints_of(ledger.jobs())  # some were asked for by their names

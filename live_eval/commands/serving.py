@@ -15,6 +15,7 @@ from live_eval.commands.service_options import log_to, read_token, service_confi
 from live_eval.config import HttpSettings, ServiceConfig
 from live_eval.engines.client import SGLangClient
 from live_eval.errors import ConfigError, EngineError, LiveEvalError
+from live_eval.plain import plain
 from live_eval.reasons import JobStatus
 from live_eval.results.reader import LedgerReader
 from live_eval.rundir import RunDir
@@ -152,4 +153,4 @@ def engine_news(event: EngineEvent) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(plain(text), file=sys.stderr, flush=True)
