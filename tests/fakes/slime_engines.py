@@ -42,6 +42,7 @@ class FakeEngines:
     async def _answer(self, body: bytes) -> Forwarded | None:
         await asyncio.sleep(0.002)
         if self.losses:
+            await self.two_asked.wait()  # both are under way when the first is lost
             raise self.losses.pop(0)
         if self.hold:
             await self._aborted.wait()
