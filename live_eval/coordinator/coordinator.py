@@ -148,6 +148,7 @@ class Coordinator:
         check_name(directory)
         if not checked:
             check_complete(directory)
+        self._scheduler.check_datasets(datasets)
         number = self._ledger.next_checkpoint_number()
         target = CheckpointTarget(path=str(directory), number=number, train_step=train_step_of(directory))
         actions = self._scheduler.checkpoint_submitted(target, datasets, priority=priority, now=self._clock())

@@ -184,6 +184,13 @@ class Scheduler:
 
     # --- checkpoints and users ------------------------------------------------------------
 
+    def check_datasets(self, datasets: Sequence[str]) -> None:
+        """ConfigError if one of them is not configured."""
+        unknown = [name for name in datasets if name not in self._config.datasets]
+        if unknown:
+            known = ", ".join(self._config.datasets)
+            raise ConfigError(f"no dataset {', '.join(unknown)}; configured are: {known}")
+
     def checkpoint_submitted(
         self, target: CheckpointTarget, datasets: Sequence[str] = (), *, priority: int = 0, now: float
     ) -> list[Action]:
@@ -191,11 +198,8 @@ class Scheduler:
 
         Of the checkpoints that wait the one of the highest `priority` is next, of equal ones the first.
         """
+        self.check_datasets(datasets)
         actions: list[Action] = []
-        unknown = [name for name in datasets if name not in self._config.datasets]
-        if unknown:
-            known = ", ".join(self._config.datasets)
-            raise ConfigError(f"no dataset {', '.join(unknown)}; configured are: {known}")
         if self._finished or self._desk.book.has(target.key):
             return actions
         names = tuple(dict.fromkeys(datasets)) or self._config.datasets

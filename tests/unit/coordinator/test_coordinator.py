@@ -250,9 +250,9 @@ async def test_a_checkpoint_that_cannot_be_is_refused_and_the_loop_goes_on(
             coordinator.submit_checkpoint(str(tmp_path / "nothing"))
         with pytest.raises(ConfigError, match="no dataset"):
             coordinator.submit_checkpoint(str(good), ["unknown"])
-        assert coordinator.submit_checkpoint(str(good), ["a"]) == ("c2/a",)
-        await bench.until(lambda: "c2/a" in bench.ends)
-    assert bench.ends == {"c2/a": COMPLETED}
+        assert coordinator.submit_checkpoint(str(good), ["a"]) == ("c1/a",)
+        await bench.until(lambda: "c1/a" in bench.ends)
+    assert bench.ends == {"c1/a": COMPLETED}
 
 
 async def test_a_running_job_that_a_user_cancels_ends_so_and_the_others_go_on(bench: Bench) -> None:
