@@ -105,6 +105,41 @@ def test_a_broken_wandb_costs_the_caller_nothing(
             check_fed_later(ledger, tmp_path)
 
 
+STUCK_ONCE = (
+    "import pathlib, time\n"
+    "class Settings(dict): pass\n"
+    "class Run:\n"
+    "    dir = '.'\n"
+    "    summary = {}\n"
+    "    def define_metric(self, *_, **__): pass\n"
+    "    def finish(self): pass\n"
+    "    def log(self, row):\n"
+    "        been = pathlib.Path(__file__).with_name('been')\n"
+    "        if not been.exists():\n"
+    "            been.touch()\n"
+    "            time.sleep(1000)\n"
+    "def init(**settings): return Run()\n"
+)
+
+
+def test_a_row_that_hangs_is_given_up_in_its_time_and_fed_again_in_the_same_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stubs" / "wandb").mkdir(parents=True)
+    (tmp_path / "stubs" / "wandb" / "__init__.py").write_text(STUCK_ONCE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stubs"))
+    config = WandbConfig(dir=tmp_path, row_timeout_s=0.5, table_every_s=0)
+    with Ledger.open(tmp_path / "ledger.sqlite", run_id="run") as ledger:
+        sink = WandbSink(config, run_id=wandb_run_id(ledger), datasets=["rev"])
+        pump = SinkPump(ledger, [sink], retry_s=0.1)
+        pump.start()
+        end_one(ledger, 5)
+        pump.wake()
+        assert pump.drain(60.0) == {}
+        assert pump.close(20.0) == {}
+    assert (tmp_path / "stubs" / "wandb" / "been").exists()
+
+
 def test_a_server_that_never_answers_costs_the_caller_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
