@@ -17,6 +17,8 @@ CHECKS = Path(__file__).with_name("page_checks.js")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {1280: 900, 390: 844}
 """Width -> height of the screens that the page is made for."""
+WAIT_MS = 20_000
+"""Longest wait for anything."""
 
 
 def executable() -> str | None:
@@ -35,6 +37,7 @@ def expect(target: Any) -> Any:
     """Playwright's assertion that waits, without which test files can be imported too."""
     from playwright.sync_api import expect
 
+    expect.set_options(timeout=WAIT_MS)  # by itself 5 s
     return expect(target)
 
 
@@ -90,7 +93,7 @@ def tab(
     context = browser.new_context(
         viewport={"width": width, "height": WIDTHS[width]}, color_scheme=scheme, reduced_motion="reduce"
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(WAIT_MS)
     opened = Tab(context.new_page())
     opened.page.on("pageerror", lambda error: opened.troubles.append(str(error)))
     opened.page.on("console", lambda message: _note(opened, message))

