@@ -63,7 +63,7 @@ def _right_letter(
     if isinstance(given, str) and given.strip():
         return given.strip().upper()
     if isinstance(label, int | float) and not isinstance(label, bool):
-        return letters[int(label)] if 0 <= int(label) < len(letters) else None
+        return letters[int(label)] if label in range(len(letters)) else None
     text = str(label or "").strip()
     if text.upper() in letters:
         return text.upper()

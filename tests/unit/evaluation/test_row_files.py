@@ -133,6 +133,7 @@ def test_a_rows_metadata_is_under_the_datasets_overrides(tmp_path: Path) -> None
         ({"metadata": {"rm_type": "dapo"}, "label": "34.5"}, "rule dapo .*'34.5' is no whole number"),
         ({"metadata": {"rm_type": "boxed_dapo"}, "label": "east"}, "'east' is no whole number"),
         ({"metadata": {"rm_type": "gpqa", "choices": ["x", "y"]}, "label": 2}, "the label 2 names no choice"),
+        ({"metadata": {"rm_type": "gpqa"}, "label": 0.5}, "the label 0.5 names no choice"),
         ({"metadata": {"rm_type": "gpqa"}}, "the label None names no choice"),
     ],
 )
