@@ -147,6 +147,8 @@ def engine_news(event: EngineEvent) -> str:
     """What a person wants to know of an engine: that it is up, or in trouble; empty for its daily work."""
     if event.state == "ready" and event.detail:
         return f"engine {event.engine} is ready: {event.detail}"
+    if event.state == "starting" and event.detail:
+        return f"engine {event.engine} {event.detail}"
     if event.state in ("quarantined", "dead"):
         return f"engine {event.engine} is {event.state}: {event.detail}"
     return ""

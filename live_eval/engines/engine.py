@@ -254,6 +254,7 @@ class Engine:
 
     async def _attach(self, url: str) -> None:
         """Wait until a server answers at the address; after a failed load, until a new one does."""
+        told = False
         async with SGLangClient(url, name=self.name) as client:
             while True:
                 try:
@@ -265,6 +266,10 @@ class Engine:
                     self._must_be_new = False
                 except EngineTimeout as error:
                     logger.debug("engine %s: %s", self.name, error)
+                if not told:
+                    told = True
+                    wanted = "a new server" if self._must_be_new else "a server"
+                    self._set(EngineState.STARTING, f"waits for {wanted} at {url}")
                 await asyncio.sleep(ATTACH_POLL_S)
         self._must_be_new = False
         await self._meet(url)

@@ -83,7 +83,7 @@ class Activity:
         before = self.engines.get(name)
         target = target_of(detail) if state == "pinned" else None
         restarts = before.num_restarts if before else 0
-        if state == "starting" and before is not None:
+        if state == "starting" and before is not None and before.state != state:
             restarts += 1
         self.engines[name] = EngineNow(
             state=state, since=self._clock(), detail=detail, target=target, num_restarts=restarts

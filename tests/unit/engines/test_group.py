@@ -7,15 +7,19 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.engine_checkpoint import write_checkpoint
 from fakes.engine_group import MakeGroup, Version, prompts, until
 
-from live_eval.engines.engine import EngineState
+from live_eval.engines.engine import EngineSpec, EngineState
+from live_eval.engines.group import EngineGroup
 from live_eval.errors import (
     EngineError,
 )
 from live_eval.evaluation.source import GenRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from live_eval.engines.requests import Generation
 
 pytestmark = pytest.mark.usefixtures("quick_attach")
@@ -57,6 +61,19 @@ async def test_nothing_is_generated_before_a_pin_or_after_a_release(
     with pytest.raises(EngineError, match="is released"):
         await lease.generate(prompts(1))
     assert server.num_running == 0
+
+
+async def test_an_engine_whose_server_does_not_answer_says_once_what_it_waits_for(tmp_path: Path) -> None:
+    seen: list[tuple[str, ...]] = []
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    spec = EngineSpec(name="e0", model_path=base, url="http://127.0.0.1:9")
+    group = EngineGroup([spec], work_dir=tmp_path / "work", on_state=lambda *state: seen.append(state))
+    await group.start()
+    await until(lambda: bool(seen))
+    await asyncio.sleep(0.2)
+    await group.close()
+    assert seen[0] == ("e0", EngineState.STARTING, "waits for a server at http://127.0.0.1:9")
+    assert [state for _, state, _ in seen].count(EngineState.STARTING) == 1
 
 
 async def test_a_second_lease_waits_for_the_first(make_group: MakeGroup, version: Version) -> None:

@@ -48,6 +48,7 @@ def test_a_load_or_an_eval_that_an_engine_does_not_survive_says_so() -> None:
     activity.load_began("e", "7")
     activity.engine_changed("e", "quarantined", "the load failed")
     activity.engine_changed("e", "starting", "")
+    activity.engine_changed("e", "starting", "waits for a server at http://h:1")
     activity.engine_changed("e", "ready", "")
     activity.engine_changed("e", "pinned", "8")
     activity.engine_changed("e", "quarantined", "died")
