@@ -6,6 +6,7 @@ job had scored is kept apart as `partial`.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LATE_S = 90.0
 """Between the end of a run by its own time limit and the end of its proof and its files."""
+_LONGEST_NAME = 180
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,4 +171,8 @@ def sample_file(job_id: str, *, attempt: int = 1) -> str:
     """
     key, _, dataset = job_id.partition("/")
     suffix = "" if attempt == 1 else f"@{attempt}"
-    return f"{quote(key, safe='')}/{quote(dataset, safe='')}{suffix}.jsonl"
+    name = quote(dataset, safe="")
+    if len(name) > _LONGEST_NAME:  # some characters become twelve, and a file's name has 255 at most
+        digest = hashlib.sha256(dataset.encode()).hexdigest()[:16]
+        name = f"{name[:_LONGEST_NAME]}%{digest}"
+    return f"{quote(key, safe='')}/{name}{suffix}.jsonl"

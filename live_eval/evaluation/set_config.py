@@ -108,8 +108,8 @@ class EvalSetConfig:
 
     def __post_init__(self) -> None:
         problem = self._bad_numbers() or self._bad_reward()
-        if not self.name or len(self.name) > 80:
-            problem = f"name {self.name!r} must have 1 to 80 characters"
+        if not self.name or len(self.name) > 80 or not _is_text(f"{self.name}{self.path}"):
+            problem = f"name {self.name!r} must have 1 to 80 characters, and with its path be UTF-8 text"
         if problem:
             raise ConfigError(f"dataset {self.name!r}: {problem}")
 
@@ -154,6 +154,15 @@ class EvalSetConfig:
         if self.reward_mode not in get_args(RewardMode):
             return f"reward_mode is {self.reward_mode!r}: give one of {', '.join(get_args(RewardMode))}"
         return ""
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be kept and told; what stands on a command line are bytes."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_dotted(path: str) -> bool:

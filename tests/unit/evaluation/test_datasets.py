@@ -93,6 +93,13 @@ def test_a_path_that_is_none_is_refused() -> None:
         EvalSet.load(EvalSetConfig(name="set", path=Path("a\0b.jsonl")))
 
 
+@pytest.mark.parametrize("bad", [{"name": "a\udcff"}, {"path": Path("a\udcff.jsonl")}, {"name": "x" * 81}])
+def test_a_name_or_path_that_cannot_be_told_is_refused(bad: dict[str, Any]) -> None:
+    """What stands on a command line are bytes, and need not be UTF-8."""
+    with pytest.raises(ConfigError, match="1 to 80 characters, and with its path be UTF-8"):
+        EvalSetConfig(**{"name": "set", "path": Path("a.jsonl"), **bad})
+
+
 def test_whole_surrogate_pairs_are_text(tmp_path: Path) -> None:
     loaded = load(tmp_path, b'{"prompt": "\\ud83d\\ude00", "label": "l"}')
     assert loaded.rows[0].prompt == "\N{GRINNING FACE}"

@@ -105,6 +105,9 @@ def test_sample_files_of_different_jobs_and_attempts_differ() -> None:
     names = [
         sample_file("v7/rev"),
         sample_file("v7/rev", attempt=2),
+        sample_file("v7/" + "\N{GRINNING FACE}" * 80),
+        sample_file("v7/" + "\N{GRINNING FACE}" * 79),
+        sample_file("v7/" + "\N{GRINNING FACE}" * 80, attempt=2),
         sample_file("v7/rev@2"),
         sample_file("v7/a/b"),
         sample_file("v7/a_b"),
@@ -115,3 +118,4 @@ def test_sample_files_of_different_jobs_and_attempts_differ() -> None:
     assert names[:2] == ["v7/rev.jsonl", "v7/rev@2.jsonl"]
     assert len(set(names)) == len(names)
     assert all(name.count("/") == 1 and "/../" not in name for name in names)
+    assert all(len(name.partition("/")[2]) < 230 for name in names), "a file system takes 255"
