@@ -286,9 +286,12 @@ def job_records(ledger: LedgerReader) -> list[dict[str, Any]]:
     return [job_record(row, results.get(row.job_id)) for row in ledger.jobs()]
 
 
-def _job_order(job: dict[str, Any]) -> tuple[bool, int, str, str]:
-    version = job["policy_version"]
-    return (version is None, version or job["train_step"] or 0, job["checkpoint"], job["dataset"])
+def _job_order(job: dict[str, Any]) -> tuple[bool, int, str, int, str]:
+    version, dataset = job["policy_version"], job["dataset"]
+    if version is not None:
+        return (False, version, "", 0, dataset)
+    number = int(job["job_id"].partition("/")[0].removeprefix("c"))
+    return (True, job["train_step"] or 0, job["checkpoint"], number, dataset)
 
 
 def _as_version(record: DiscardRecord) -> dict[str, Any]:

@@ -75,6 +75,18 @@ def test_no_line_is_wider_than_the_terminal(
     assert [line.split()[0] for line in lines[6:7]] == ["5"]
 
 
+def test_jobs_of_a_checkpoint_that_was_asked_for_twice_stay_together(
+    ledger: Ledger, finish: Finish, tmp_path: Path
+) -> None:
+    for number in (9, 10):
+        for dataset in ("rev", "sort"):
+            target = CheckpointTarget(path="/ckpt/step_200", number=number, train_step=200)
+            finish(target, dataset, status=JobStatus.CANCELLED, reason="user")
+    rows = [line.split()[:3] for line in printed(tmp_path, 160)[1:5]]
+    assert rows[0] == ["c9", "step_200", "rev"] and rows[1][0] == "sort"
+    assert rows[2] == ["c10", "step_200", "rev"] and rows[3][0] == "sort"
+
+
 def test_a_failed_job_says_what_went_wrong(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
     fault = "8 of 8 samples have no score; first error: row 3: mine.reward: ValueError: [boom]"
     for version in range(1, 8):
