@@ -136,6 +136,8 @@ def _parquet(data: bytes, path: Path) -> Iterator[Row]:
             yield line, {name: _plain(value, path, line) for name, value in row.items()}
     except (pyarrow.ArrowException, OSError) as error:
         raise DatasetError(f"{path} is no whole Parquet file: {error}") from error
+    except (ValueError, OverflowError) as error:  # a text that is no UTF-8, a date beyond the calendar
+        raise DatasetError(f"{path}: holds a value that cannot be read: {error}") from error
 
 
 def _plain(value: Any, path: Path, line: int) -> Any:
@@ -143,6 +145,8 @@ def _plain(value: Any, path: Path, line: int) -> Any:
     match value:
         case dict():
             return {str(key): _plain(part, path, line) for key, part in value.items()}
+        case list() if value and all(isinstance(part, tuple) for part in value):  # a map
+            return {str(key): _plain(part, path, line) for key, part in value}
         case list():
             return [_plain(part, path, line) for part in value]
         case float():

@@ -91,6 +91,10 @@ def test_values_of_parquet_become_json_values_or_are_refused(tmp_path: Path) -> 
         "chat": [{"role": "user", "content": "hi"}], "when": "2026-01-02T03:04:05", "price": 2.5, "whole": 3,
         "missing": None,
     }  # fmt: skip
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.int8()))
+    table = pyarrow.table({"m": pyarrow.array([[("a", [1])]], type=kind)})
+    pyarrow.parquet.write_table(table, tmp_path / "map.parquet")
+    assert list(read_rows(tmp_path / "map.parquet").rows) == [(1, {"m": {"a": [1]}})]
     picture = parquet(tmp_path / "b.parquet", [{"image": b"\x89PNG"}])
     with pytest.raises(DatasetError, match=r"b\.parquet:1: holds a bytes.*only text"):
         list(read_rows(picture).rows)
@@ -111,6 +115,20 @@ def test_files_that_are_cut_or_of_another_kind_are_refused(
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DatasetError, match=message):
         list(read_rows(tmp_path / name).rows)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pyarrow.array([2**30], type=pyarrow.date32()),
+        pyarrow.array([b"\xff\xfe"]).view(pyarrow.string()),
+    ],
+    ids=["a date beyond the calendar", "a text that is no UTF-8"],
+)
+def test_a_value_of_parquet_that_cannot_be_read_is_refused(tmp_path: Path, column: pyarrow.Array) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"x": column}), tmp_path / "a.parquet")
+    with pytest.raises(DatasetError, match=r"a\.parquet: holds a value that cannot be read"):
+        list(read_rows(tmp_path / "a.parquet").rows)
 
 
 def test_a_rows_metadata_is_under_the_datasets_overrides(tmp_path: Path) -> None:
