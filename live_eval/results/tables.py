@@ -63,7 +63,7 @@ _PIPE_WIDTH = 200
 """Columns where the output is no terminal, so that a file or a pipe gets all of them."""
 
 
-_INTERVAL_WIDTH = 90
+_INTERVAL_WIDTH = 80
 _DIFFERENCE_WIDTH = 120
 """Where there is room for a difference with its interval."""
 
@@ -104,11 +104,13 @@ JOB_COLUMNS = (
     ),
     Column(title="status", value=lambda job: job["status"]),
     Column(title="scored", value=lambda job: _scored(job), from_width=60, right=True),
-    Column(title="errored", value=lambda job: job["n_errored"] or "", from_width=120, right=True),
-    Column(title="reason", value=lambda job: _reason(job), from_width=80),
+    Column(
+        title="errored", value=lambda job: job["n_errored"] or "", from_width=120, right=True, optional=True
+    ),
+    Column(title="reason", value=lambda job: _reason(job), from_width=80, optional=True),
     Column(title="step", value=lambda job: job["train_step"], from_width=80, right=True),
     Column(title="rollout", value=lambda job: job["rollout_id"], from_width=100, right=True),
-    Column(title="seconds", value=lambda job: _number(job["duration_s"], 1), from_width=70, right=True),
+    Column(title="seconds", value=lambda job: _number(job["duration_s"], 1), from_width=100, right=True),
     Column(title="attempts", value=lambda job: job["attempt"], from_width=130, right=True),
 )
 
@@ -204,7 +206,7 @@ def show_results(ledger: LedgerReader, console: Console, selection: Selection = 
     console.print(make_table(JOB_COLUMNS, jobs, width=console.width, same=("version",)))
     statuses = [job["status"] for job in jobs]
     shown = [f"{statuses.count(s)} {s.value}" for s in _TOTALS if s in statuses or s in _ALWAYS_TOLD]
-    console.print(Text(f"{len(jobs)} jobs: {', '.join(shown)}"))
+    console.print(Text(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(shown)}"))
     for line in _faults(jobs):
         console.print(Text(plain(line), style="red"))
     methods = sorted({METHODS[job["interval_method"]] for job in jobs if job["interval_method"]})
@@ -297,14 +299,6 @@ def _job_order(job: dict[str, Any]) -> tuple[bool, int, str, int, str]:
 def _as_version(record: DiscardRecord) -> dict[str, Any]:
     missing = {"incarnation": None, "num_tensors": 0, "num_bytes": 0, "digest": "", "sealed_at": None}
     return {**asdict(record), **missing, "state": "discarded", "same_as": None}
-
-
-def _interval(job: dict[str, Any]) -> str:
-    return interval(job["score_low"], job["score_high"])
-
-
-def _to(name: str, job: dict[str, Any]) -> str:
-    return difference(job["metrics"], name)
 
 
 def _scored(job: dict[str, Any]) -> str:

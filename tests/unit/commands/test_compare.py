@@ -108,4 +108,4 @@ def test_filters_and_exports_go_together(run_dir: Path, capsys: pytest.CaptureFi
     assert [job["job_id"] for job in report["jobs"]] == ["v1/rev", "v3/rev", "c1/rev"]
     assert results(run_dir, "--versions", "3") == 0
     shown = capsys.readouterr().out
-    assert "0.100..0.900" in shown and "1 jobs: 1 succeeded" in shown
+    assert "0.100..0.900" in shown and "1 job: 1 succeeded" in shown

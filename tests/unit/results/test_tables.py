@@ -109,8 +109,8 @@ def test_no_text_of_a_model_or_a_user_moves_the_terminal(
 
 def test_the_interval_is_explained_where_it_is_shown(ledger: Ledger, finish: Finish, tmp_path: Path) -> None:
     finish(10, score=0.75, metrics={"score/low": 0.7, "score/high": 0.8, "score/n_eff": 8.0})
-    assert "Wilson" not in "\n".join(printed(tmp_path, 80))
-    assert "95 %: Wilson" in "\n".join(printed(tmp_path, 90))
+    assert "Wilson" not in "\n".join(printed(tmp_path, 79))
+    assert "95 %: Wilson" in "\n".join(printed(tmp_path, 80))
 
 
 def test_json_has_every_field_and_every_transition(
