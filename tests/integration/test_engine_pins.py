@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 import pytest
 from fakes.engine_proxy import LyingProxy
 from fakes.tiny_model import VOCAB_SIZE, write_tiny_model
@@ -254,6 +255,17 @@ def spoil(file: Path, how: str) -> None:
         file.write_bytes(file.read_bytes()[:-100])
 
 
+async def until_generating(url: str, num_requests: int) -> None:
+    """The engine has so many requests, and some tokens of theirs."""
+    async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        while True:
+            (load,) = (await http.get(f"{url}/get_load")).json()
+            num_used = load["num_tokens"] - load["num_pending_tokens"]
+            if load["num_reqs"] >= num_requests and num_used > 20 * num_requests:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def test_an_abort_of_64_requests_takes_less_than_a_second_and_the_next_load_works(
     server: Server, client: SGLangClient, tmp_path: Path
 ) -> None:
@@ -269,7 +281,7 @@ async def test_an_abort_of_64_requests_takes_less_than_a_second_and_the_next_loa
         async with await group.lease("a") as lease:
             await lease.pin(target(server, 2))
             running = asyncio.create_task(lease.generate(requests))
-            await asyncio.sleep(1.0)
+            await until_generating(server.url, 64)
             began = time.monotonic()
             await lease.abort()
             assert time.monotonic() - began < 1.0
