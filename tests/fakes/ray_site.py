@@ -32,7 +32,7 @@ class Site:
 
     def __init__(self, root: Path, name: str, *, tensors: Sequence[TensorMeta] = (), **settings: Any) -> None:
         write_base(root / "base", tied=True, tensors=tensors)
-        config = {"max_bytes": 1 << 30, "deadline_s": 2.0, "payload_timeout_s": 1.0, "keep_newest": 100}
+        config = {"max_bytes": 1 << 30, "deadline_s": 4.0, "payload_timeout_s": 2.0, "keep_newest": 100}
         self.root = root
         self.actor: Any = start_ray_receiver(
             RayReceiverConfig(store=root / "store", base=root / "base", **(config | settings)), name=name

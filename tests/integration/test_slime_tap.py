@@ -72,7 +72,7 @@ class Job:
         write_base(root / "base", tied=True)
         self.store = root / "store"
         config = RayReceiverConfig(
-            store=self.store, base=root / "base", max_bytes=1 << 30, deadline_s=2.0, payload_timeout_s=1.0
+            store=self.store, base=root / "base", max_bytes=1 << 30, deadline_s=4.0, payload_timeout_s=2.0
         )
         self.actor: Any = start_ray_receiver(config, name=name)
         self.ranks = [Rank(number, self.actor) for number in range(2)]
