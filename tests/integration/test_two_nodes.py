@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ray
 
 DEADLINE_S = 0.5
-HELD_S = DEADLINE_S + 0.5
-"""Deadline and copy, and what two busy cores add."""
+HELD_S = DEADLINE_S + 2.0
+"""Deadline and copy, and what two busy cores add; a wait for Ray to notice would be longer."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_payload_whose_node_has_gone_costs_the_version_and_not_the_next(
     nodes.take_away(node)
     began = time.monotonic()
     answer = player.hand_over(header, *refs)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0
     assert isinstance(answer, SyncOutcome)
     assert (answer.state, answer.reason) == ("discarded", "payload_lost")
     assert whole(player, begin(1, incarnation="next")).state == "sealed"
