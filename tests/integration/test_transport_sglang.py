@@ -42,7 +42,7 @@ class Rig:
         asyncio.run(self.server.wait_ready())
         self.engine = SGLangEngine(self.server.url)
         self.publisher = CollectivePublisher(
-            CollectiveConfig(run_id="run", incarnation_id="life", group_timeout_s=20.0),
+            CollectiveConfig(run_id="run", incarnation_id="life", group_timeout_s=20.0, probe_timeout_s=15.0),
             receiver=facade_engine(self.facade),
             engines=[self.engine],
         )
@@ -62,7 +62,7 @@ class Rig:
 
     def outcomes(self, number: int) -> list[SyncOutcome]:
         found: list[SyncOutcome] = []
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 60.0
         while len(found) < number and time.monotonic() < deadline:
             found += self.publisher.outcomes()
             time.sleep(0.02)
@@ -72,7 +72,7 @@ class Rig:
     def engine_logprobs(self) -> torch.Tensor:
         async def ask() -> list[list[float]]:
             async with SGLangClient(self.server.url) as client:
-                await client.flush_until_idle(deadline_s=10.0)
+                await client.flush_until_idle(deadline_s=30.0)
                 return await client.logprobs(TOKENS)
 
         return torch.tensor([value for row in asyncio.run(ask()) for value in row])
@@ -139,14 +139,14 @@ def test_the_receiver_and_a_rollout_engine_follow_each_sync_and_each_other_s_abs
 def test_a_server_that_others_loaded_is_taken_for_a_new_one(rig: Rig) -> None:
     async def load() -> None:
         async with SGLangClient(rig.server.url) as client:
-            await client.flush_until_idle(deadline_s=10.0)
+            await client.flush_until_idle(deadline_s=30.0)
             await client.load_from_disk(rig.facade.config.base, "elsewhere", timeout_s=30.0)
 
     rig.publish(8)
     rig.outcomes(1)
-    before = rig.engine.alive(5.0)
+    before = rig.engine.alive(15.0)
     asyncio.run(load())
-    assert rig.engine.alive(5.0) != before
+    assert rig.engine.alive(15.0) != before
     assert rig.publish(9).published
     rig.outcomes(1)
     rig.check(9)
