@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,14 +50,17 @@ class Victim:
         kill_server(group)
         self.dead.append(group)
 
-    def kill_in_next_load(self) -> None:
-        """Kill it within the pin of the next version: as soon as it says that it loads."""
+    def kill_in_load_of(self, sync: Callable[[], object]) -> None:
+        """Kill it within the pin of the version that `sync` makes: as soon as it says that it loads."""
         with self._log.open("rb") as log:
             log.seek(0, os.SEEK_END)
+            sync()
+            said = b""
             deadline = time.monotonic() + WAIT_S
-            while b"Start update_weights" not in log.read():
+            while b"Start update_weights" not in said:
                 assert time.monotonic() < deadline, "no load came"
                 time.sleep(0.0005)
+                said += log.read()
         self.kill()
 
 
@@ -75,8 +78,7 @@ def test_jobs_whose_engine_is_killed_complete_on_the_next_one(job: Job) -> None:
         job.until_ended(f"v{asked}/a", f"v{asked}/b")
 
         # In the middle of a load.
-        trainer.round()
-        victim.kill_in_next_load()
+        victim.kill_in_load_of(trainer.round)
         job.until_ended(f"v{loaded}/a", f"v{loaded}/b")
 
         # While idle; the next version comes before anybody has noticed.
