@@ -152,9 +152,9 @@ def _collective_publisher(config: TrainerConfig) -> Publisher:
     from live_eval.publisher.sglang_engine import SGLangEngine
 
     engines = [SGLangEngine(config.rollout_engine)] if config.rollout_engine else []
-    return CollectivePublisher(
-        CollectiveConfig(run_id=config.run_id), receiver=FacadeEngine(Path(config.receiver)), engines=engines
-    )
+    # Engines share the trainer's cores here: one that is at work answers late.
+    settings = CollectiveConfig(run_id=config.run_id, probe_timeout_s=config.deadline_s)
+    return CollectivePublisher(settings, receiver=FacadeEngine(Path(config.receiver)), engines=engines)
 
 
 def main(arguments: list[str]) -> int:
