@@ -33,6 +33,7 @@ NUM_RATIOS = 22 + 15
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(600)
 def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
     out = tmp_path / "out" / "figures.json"
     shared_before = set(os.listdir("/dev/shm"))
@@ -41,7 +42,7 @@ def test_a_quick_run_writes_every_figure_of_every_place(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
     )
     assert ran.returncode == 0, ran.stderr
     figures = json.loads(out.read_text())

@@ -88,7 +88,7 @@ async def test_killed_engines_and_failed_loads_end_in_a_new_process_with_the_sam
             began = time.monotonic()
             with pytest.raises(RequestsLost) as caught:
                 await running
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
             assert len(caught.value.lost) == 32
             await lease.repin()
             assert lease.report is not None
@@ -148,7 +148,7 @@ def test_a_real_server_and_its_workers_die_with_their_starter(tmp_path: Path, wh
             time.sleep(5)
         files = remains(group)
         starter.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while serve.group_members(group) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert serve.group_members(group) == []
