@@ -44,7 +44,7 @@ def busy_run(now: float) -> World:
     world.span("load", "v10", at + 98, at + 99.5, outcome="ok")
     world.span("eval", "v10", at + 99.5, None)
     world.start("v10/rev", at + 99.5)
-    world.end("v10/rev", at + 106, score=0.984)
+    world.end("v10/rev", at + 106, score=0.984, num_scored=60)
     world.start("v10/sort", at + 106)
     world.progress("v10/sort", 41, 0.976)
     world.jobs["v10/sort"]["protected"] = True
@@ -140,15 +140,16 @@ def sampled_run(now: float) -> World:
 
 
 def checkpoint_run(now: float) -> World:
-    """A service without a trainer: one checkpoint is scored, another runs."""
+    """A service without a trainer: one checkpoint is scored, two run."""
     world = World(began=now - 10, datasets=("rev",))
     world.now = now
-    for number in (1, 2):
+    for number in (1, 2, 3):
         path = f"/ckpt/step_{number}00"
         job_id = world.job(f"c{number}", "rev", world.began + 1, reason="checkpoint", path=path)["job_id"]
         world.start(job_id, world.began + 2)
     world.end("c1/rev", world.began + 3, score=0.5)
     world.progress("c2/rev", 10, 0.4)
+    world.progress("c3/rev", 20, 0.7)
     return world
 
 

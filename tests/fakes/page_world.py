@@ -173,6 +173,7 @@ class World:
         score: float | None = None,
         detail: str = "",
         partial: float | None = None,
+        num_scored: int | None = None,
     ) -> dict[str, Any]:
         """How the job ended: an item of /results."""
         job, done = self.jobs[job_id], status == "succeeded"
@@ -232,7 +233,7 @@ class World:
             "metrics": metrics,
             "partial": measured,
             "n_expected": self.num_expected,
-            "n_scored": self.num_expected if done else job["num_done"],
+            "n_scored": num_scored or (self.num_expected if done else job["num_done"]),
             "n_errored": 0,
             "n_aborted": 0 if done else self.num_expected - job["num_done"],
             "engine_versions": [] if began is None else [job["target"].removeprefix("v")],

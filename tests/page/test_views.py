@@ -54,6 +54,16 @@ def test_a_difference_to_the_version_before_says_how_sure_it_is(show: Open) -> N
     expect(names).to_have_text(["pass@2", "pass@16", "response_tokens", "score", "truncated"])
 
 
+def test_a_score_of_which_samples_are_missing_is_drawn_hollow_and_says_so(show: Open) -> None:
+    tab, _ = show(busy_run)
+    rev, sort = tab.page.locator('[data-dataset="rev"]'), tab.page.locator('[data-dataset="sort"]')
+    expect(rev.locator("path.holes")).to_have_count(1)
+    expect(rev).to_contain_text("60 of 64 samples scored")
+    expect(rev).to_contain_text("hollow: not all samples scored")
+    expect(sort.locator("path.dots")).to_have_count(1)
+    expect(sort.locator("path.holes")).to_have_count(0)
+
+
 def test_each_of_several_samples_of_a_row_has_its_number(show: Open) -> None:
     tab, _ = show(sampled_run)
     tab.go("#/job/v1%2Frev")
@@ -68,8 +78,12 @@ def test_without_a_trainer_the_overview_speaks_of_checkpoints(show: Open) -> Non
     expect(figures.filter(has_text="Newest score")).to_contain_text("c1")
     expect(figures.filter(has_text="Newest score")).to_contain_text("step_100 on rev")
     expect(figures.filter(has_text="Waiting")).not_to_contain_text("newer version")
+    expect(figures.filter(has_text="Running")).to_contain_text("2 evaluations")
+    expect(figures.filter(has_text="Running")).to_contain_text("c2/rev 10 of")
     card = tab.page.locator('[data-dataset="rev"]')
-    expect(card.locator(".live-whisker")).to_have_count(1)
+    expect(card.locator(".live-whisker")).to_have_count(2)
+    expect(card).to_contain_text("c2 runs, 10 of")
+    expect(card).to_contain_text("c3 runs, 20 of")
     expect(card.locator(".live-line")).to_have_count(0)
 
 

@@ -159,7 +159,7 @@ export class Model {
   }
 
   jobsBy(status) {
-    return [...this.active.values()].filter((job) => job.status === status).sort((a, b) => a.requested_at - b.requested_at);
+    return [...this.active.values()].filter((job) => job.status === status).sort((a, b) => a.requested_at - b.requested_at || a.job_id.localeCompare(b.job_id, 'en', { numeric: true }));
   }
 }
 

@@ -65,7 +65,7 @@ function runningWords(running, status) {
   if (!running.length) return ['idle', stateNote(status)];
   const names = [...new Set(running.map(targetName))];
   const name = (job) => (names.length > 1 ? job.job_id : job.dataset);
-  return [names.join(', '), running.map((job) => `${name(job)} ${job.num_done} of ${job.num_expected}`).join(', ')];
+  return [names.length > 1 ? plural(names.length, 'evaluation') : names[0], running.map((job) => `${name(job)} ${job.num_done} of ${job.num_expected}`).join(', ')];
 }
 
 const stateNote = (status) => (status.state === 'starting' ? 'engines are starting' : status.state === 'finished' ? 'all is evaluated' : '');
@@ -96,7 +96,7 @@ function scoresPanel(model) {
     keyed(holder, names, (name) => name, (name) => {
       const chart = scoreChart(name);
       charts.set(name, chart);
-      return { node: chart.node, update: (each) => chart.update({ points: model.points(each, kind), live: liveOf(model, each, kind), zoom, kind, loaded: model.loaded }) };
+      return { node: chart.node, update: (each) => chart.update({ points: model.points(each, kind), running: runningOn(model, each, kind), zoom, kind, loaded: model.loaded }) };
     });
   }
   const update = (changed) => ['results', 'progress', 'jobs', 'status'].some((name) => changed.has(name)) && needed(changed) && drawAll();
@@ -110,10 +110,13 @@ const waitText = (model) => {
   return 'No dataset is configured.';
 };
 
-function liveOf(model, dataset, kind) {
-  const job = model.jobsBy('running').find((each) => each.dataset === dataset && each.kind === kind);
-  if (!job) return null;
-  return { x: job.policy_version ?? Number(/\d+/.exec(job.target)?.[0] ?? 0), kind, done: job.num_done, expected: job.num_expected, estimate: hasScore(job.estimate) ? job.estimate : null };
+function runningOn(model, dataset, kind) {
+  const jobs = model.jobsBy('running').filter((job) => job.dataset === dataset && job.kind === kind);
+  return jobs.map(runningJob).sort((a, b) => a.x - b.x);
+}
+
+function runningJob(job) {
+  return { x: job.policy_version ?? Number(/\d+/.exec(job.target)?.[0] ?? 0), kind: job.kind, done: job.num_done, expected: job.num_expected, estimate: hasScore(job.estimate) ? job.estimate : null };
 }
 
 function nowPanel(model) {

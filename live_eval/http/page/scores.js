@@ -10,7 +10,7 @@ const HEIGHT = 232;
 const EDGE = { left: 44, right: 18, top: 14, bottom: 50 };
 const DENSE = 150;
 
-/** update({points, live, zoom, kind, loaded}): points rise in x, `live` is a running job or null. */
+/** update({points, running, zoom, kind, loaded}): points and running jobs rise in x. */
 export function scoreChart(dataset) {
   const svg = s('svg', { class: 'plot', role: 'img', tabindex: '0', height: HEIGHT });
   const which = h('span', { class: 'which' });
@@ -21,7 +21,7 @@ export function scoreChart(dataset) {
   const node = h('article', { class: 'card', 'data-dataset': dataset },
     h('div', { class: 'chart-head' }, h('h3', {}, dataset), which, big, between), h('div', { class: 'card-body' }, svg), foot, spoken);
   let width = 0;
-  let data = { points: [], live: null, zoom: false, kind: 'live', loaded: false };
+  let data = { points: [], running: [], zoom: false, kind: 'live', loaded: false };
   let chosen = -1;
   let frame = null;
 
@@ -30,7 +30,7 @@ export function scoreChart(dataset) {
     frame = layout(data, width);
     svg.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`);
     svg.setAttribute('aria-label', summary(dataset, data));
-    svg.replaceChildren(...grid(frame), ...series(frame), ...strip(frame), ...liveMark(frame));
+    svg.replaceChildren(...grid(frame), ...series(frame), ...strip(frame), ...frame.running.flatMap((job) => liveMark(frame, job)));
     cursor();
   };
   const cursor = () => {
@@ -82,6 +82,8 @@ export function scoreChart(dataset) {
   };
 }
 
+const isIncomplete = (point) => point.score !== null && point.scored < point.expected;
+
 const named = (point) => (point.name ? `${point.target} ${point.name}` : `v${point.x}`);
 
 function summary(dataset, { points, kind }) {
@@ -92,20 +94,19 @@ function summary(dataset, { points, kind }) {
   return `Score on ${dataset} by ${what}, ${scored.length} scores, the newest ${score(last.score)} of ${named(last)}. Arrow keys go from one to the next, Enter opens it.`;
 }
 
-function layout({ points, live, zoom, kind }, width) {
+function layout({ points, running, zoom, kind }, width) {
   const scored = points.filter((each) => each.score !== null);
-  const xs = points.map((each) => each.x);
-  if (live) xs.push(live.x);
-  const low = xs.length ? Math.min(xs[0], live?.x ?? xs[0]) : 1;
-  const high = xs.length ? Math.max(...xs.slice(-2)) : 10;
+  const ends = [points[0], points.at(-1), ...running].filter(Boolean).map((each) => each.x);
+  const [low, high] = ends.length ? [Math.min(...ends), Math.max(...ends)] : [1, 10];
   const values = scored.flatMap((each) => [each.score, each.interval?.low ?? each.score, each.interval?.high ?? each.score]);
-  if (live?.estimate) values.push(live.estimate.low ?? live.estimate.score, live.estimate.high ?? live.estimate.score);
+  const estimates = running.flatMap((job) => job.estimate ?? []);
+  values.push(...estimates.flatMap((each) => [each.low ?? each.score, each.high ?? each.score]));
   const [bottom, top] = domain(values, zoom);
   return {
     width,
     scored,
     points,
-    live,
+    running,
     kind,
     low,
     high,
@@ -155,7 +156,8 @@ function series({ scored, x, y, kind }) {
   const path = kind === 'live' ? [s('path', { class: 'line', d: `M${drawn.map((p) => at(p, p.score)).join('L')}` })] : [];
   const cap = (p, value) => `M${(x(p.x) - 3).toFixed(1)} ${y(value).toFixed(1)}h6`;
   const whiskers = dense ? [] : [s('path', { class: 'whiskers', d: ranged.map((p) => `M${at(p, p.interval.low)}L${at(p, p.interval.high)}${cap(p, p.interval.low)}${cap(p, p.interval.high)}`).join('') })];
-  return [...band, ...whiskers, ...path, s('path', { class: `dots ${dense ? 'dense' : ''}`, d: scored.map((p) => `M${at(p, p.score)}h.01`).join('') })];
+  const dots = (points, kinds) => (points.length ? [s('path', { class: kinds, d: points.map((p) => `M${at(p, p.score)}h.01`).join('') })] : []);
+  return [...band, ...whiskers, ...path, ...dots(scored, `dots ${dense ? 'dense' : ''}`), ...(dense ? [] : dots(scored.filter(isIncomplete), 'holes'))];
 }
 
 /** Of so many versions that their points run together: the mean of each stretch of them. */
@@ -188,8 +190,8 @@ function strip({ points, x, width }) {
   return marks.length ? [line(EDGE.left, y + 9, width - EDGE.right, y + 9, 'grid'), ...marks] : [];
 }
 
-function liveMark({ live, scored, x, y, width, kind }) {
-  if (!live?.estimate) return [];
+function liveMark({ scored, x, y, width, kind }, live) {
+  if (!live.estimate) return [];
   const { score: value, low, high } = live.estimate;
   const at = x(live.x);
   const before = scored.filter((point) => point.x < live.x).at(-1);
@@ -207,18 +209,20 @@ function cursorMark({ x, y }, point) {
     point.score !== null && s('circle', { class: 'cursor-dot', cx: x(point.x), cy: y(point.score), r: 5 }));
 }
 
-function notes(shown, scored, { live, kind }) {
-  if (!shown) return live ? [h('span', {}, runningText(live))] : [];
+function notes(shown, scored, { running, kind }) {
+  const runs = running.map((job) => h('span', {}, runningText(job)));
+  if (!shown) return runs;
   const at = scored.indexOf(shown);
   const before = at > 0 ? scored[at - 1] : null;
   const best = scored.reduce((a, b) => (b.score > a.score ? b : a), scored[0] ?? null);
   return [
     shown.score !== null && kind === 'live' && (shown.previous ?? before) && h('span', {}, shown.previous ? changeText(shown.previous) : `${signed(shown.score - before.score)} to ${named(before)}`),
     best && scored.length > 1 && h('span', {}, shown === best ? 'the best so far' : `best ${score(best.score)} of ${named(best)}`),
-    h('span', {}, `${shown.scored} of ${shown.expected} samples scored`),
+    h('span', { class: isIncomplete(shown) ? 'note-warn' : '' }, `${shown.scored} of ${shown.expected} samples scored`),
     shown.step !== null && h('span', {}, `train step ${shown.step}`),
     scored.length > DENSE && h('span', {}, `line and band: means of ${Math.ceil(scored.length / DENSE)} versions`),
-    live && h('span', {}, runningText(live)),
+    scored.some(isIncomplete) && scored.length <= DENSE && h('span', {}, 'hollow: not all samples scored'),
+    ...runs,
     shown.sameWeights && h('span', { class: 'note-warn' }, 'same weights as an earlier version'),
   ];
 }
