@@ -94,7 +94,7 @@ class Job:
             store=StoreSettings(max_bytes=self.max_bytes, keep_newest=KEEP_NEWEST),
             engines=self.engines,
             limits=self.limits,
-            wandb=WandbConfig(dir=self.run_dir.wandb, project="jobs", group=RUN_ID, finish_timeout_s=10.0),
+            wandb=WandbConfig(dir=self.run_dir.wandb, project="jobs", group=RUN_ID, finish_timeout_s=60.0),
             http=self.http,
             num_graders=1,
         ).save(self.run_dir.config)

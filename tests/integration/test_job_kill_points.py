@@ -32,7 +32,7 @@ SEED = int(os.environ.get("LIVE_EVAL_SEED", "0"))
 KILLS_A_JOB = 25
 MAX_WAITING = 3
 """Versions that wait before no further one is made."""
-REACH_S = 20.0
+REACH_S = 60.0
 """A life that has not come to its point by then is killed all the same."""
 
 ONCE_A_LIFE = ("jsonl.open", "wandb", "ledger.requeue", "ledger.put", "ledger.create_jobs")
