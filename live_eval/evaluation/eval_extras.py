@@ -47,9 +47,8 @@ def extras_of(section: Any, names: Sequence[str]) -> dict[str, Extras]:
     by_name = section.get("datasets") or {}
     if not isinstance(defaults, Mapping) or not isinstance(by_name, Mapping):
         raise ConfigError("live_eval: defaults and datasets are mappings, datasets by name")
-    own = {
-        str(name): values or {} for name, values in by_name.items()
-    }  # YAML takes the name 2024 for a number
+    # YAML takes the name 2024 for a number.
+    own = {str(name): values or {} for name, values in by_name.items()}
     if unknown := sorted(set(own) - set(names)):
         raise ConfigError(f"live_eval.datasets: {', '.join(unknown)} is no dataset of eval.datasets")
     for name, values in own.items():

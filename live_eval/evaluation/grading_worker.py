@@ -192,10 +192,9 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
-    pipes = (requests.fileno(), answers.fileno())
     # A process that a function forks must neither answer in its parent's place, nor keep the pipe open when
     # its parent is killed.
-    os.register_at_fork(after_in_child=lambda: [os.close(pipe) for pipe in pipes])
+    os.register_at_fork(after_in_child=lambda: (requests.close(), answers.close()))
     return requests, answers
 
 

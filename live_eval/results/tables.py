@@ -61,8 +61,6 @@ _MOST_FAULTS = 5
 
 _PIPE_WIDTH = 200
 """Columns where the output is no terminal, so that a file or a pipe gets all of them."""
-
-
 _INTERVAL_WIDTH = 80
 _DIFFERENCE_WIDTH = 120
 """Where there is room for a difference with its interval."""

@@ -44,7 +44,6 @@ SEGMENTS = re.compile(rb'"weight_versions"\s*:\s*\[([^\]]*)\]')
 SEGMENT = re.compile(rb'"version"\s*:\s*"([^"\\]*)"')
 """Newer servers say which tokens were made on which weights; the label alone is of the last ones."""
 
-
 _UNTRUSTED = (EndReason.MIXED_VERSION, EndReason.PIN_MISMATCH)
 """Endings after which nobody knows what the scored samples were generated on."""
 

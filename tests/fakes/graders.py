@@ -85,6 +85,23 @@ def forks(sample: RewardSample) -> float:
     return float(sample.row_id)
 
 
+def forks_again(sample: RewardSample) -> float:
+    """1.0 if what a forked process opens is still open in one that it forks itself."""
+    child = os.fork()
+    if child == 0:
+        ends = os.pipe()  # these have the numbers that became free first
+        grandchild = os.fork()
+        if grandchild == 0:
+            try:
+                for end in ends:
+                    os.fstat(end)
+            except OSError:
+                os._exit(1)
+            os._exit(0)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+    return float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0)
+
+
 def oom_score(sample: RewardSample) -> float:
     return float(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
 

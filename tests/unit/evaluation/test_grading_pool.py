@@ -121,6 +121,11 @@ async def test_a_process_that_a_function_forks_answers_for_no_sample() -> None:
             await asyncio.sleep(0.02)  # for an answer that nobody asked for
 
 
+async def test_a_forked_process_keeps_what_it_opened_itself() -> None:
+    async with GradingPool(num_workers=1) as pool:
+        assert await pool.call("fakes.graders.forks_again", sample()) == 1.0
+
+
 async def test_a_process_that_a_function_left_holds_nobody_up(tmp_path: Path) -> None:
     begun, child = time.monotonic(), tmp_path / "child"
     async with GradingPool(num_workers=1, deadline_s=0.5) as pool:
