@@ -76,6 +76,14 @@ def _scores(source: Source) -> Iterator[Metric]:
             low.add_metric([dataset], bounds["low"])
             high.add_metric([dataset], bounds["high"])
     yield from (score, low, high, share, number)
+    checkpoint = GaugeMetricFamily(
+        "live_eval_checkpoint_score",
+        "Score of the checkpoint that was scored last.",
+        labels=["dataset", "checkpoint"],
+    )
+    for dataset, result in source.ledger.newest_checkpoint_scores().items():
+        checkpoint.add_metric([dataset, result.checkpoint], result.score or 0.0)
+    yield checkpoint
 
 
 def _counters(source: Source, status: Mapping[str, Any]) -> Iterator[Metric]:

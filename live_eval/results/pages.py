@@ -117,6 +117,14 @@ class LedgerPages(LedgerReader):
         )
         return {row["dataset"]: result_from(row) for row in rows}
 
+    def newest_checkpoint_scores(self) -> dict[str, JobResult]:
+        """Dataset -> the result of the checkpoint that was scored last."""
+        rows = self._all(
+            f"SELECT {RESULTS}, max(r.rowid) FROM results r"
+            " WHERE r.score IS NOT NULL AND r.policy_version IS NULL GROUP BY r.dataset"
+        )
+        return {row["dataset"]: result_from(row) for row in rows}
+
     def ends(self) -> dict[tuple[str, str], int]:
         """(status, reason) -> number of jobs that ended so."""
         rows = self._all("SELECT status, reason, count(*) AS n FROM results GROUP BY status, reason")

@@ -69,13 +69,19 @@ async def test_engines_by_state_sinks_that_are_behind_and_an_interval_are_told(h
     status = source.status(ServiceStatus(state="serving"), last_event_id="") | states
     metrics = {"score/low": 0.25, "score/high": 0.75}
     partly = msgspec.structs.replace(result, n_expected=4, n_scored=3, metrics=metrics)
-    known = SimpleNamespace(newest_scores=lambda: {"a": partly}, ends=source.ledger.ends)
+    checkpoint = msgspec.structs.replace(result, policy_version=None, checkpoint="/ckpt/2", score=0.5)
+    known = SimpleNamespace(
+        newest_scores=lambda: {"a": partly},
+        newest_checkpoint_scores=lambda: {"a": checkpoint},
+        ends=source.ledger.ends,
+    )
     told = render(cast("Source", SimpleNamespace(ledger=known, store=source.store)), status, 0)
     found = read(told.decode())
     assert (found["live_eval_engines", "pinned"], found["live_eval_engines", "dead"]) == (2, 1)
     assert found["live_eval_sink_rows_behind", "wandb"] == 3
     assert (found["live_eval_score_low", "a"], found["live_eval_score_high", "a"]) == (0.25, 0.75)
     assert found["live_eval_score_coverage", "a"] == 0.75
+    assert found["live_eval_checkpoint_score", "/ckpt/2", "a"] == 0.5
 
 
 async def test_a_run_without_versions_has_what_there_is(http: HttpBench) -> None:
