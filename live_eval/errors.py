@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from live_eval.reasons import DiscardReason
 
 
+CONVERT_IT = "Convert it"
+"""With these words the message of a checkpoint in another format goes on to say what to do."""
+
+
 class LiveEvalError(Exception):
     """Base of all errors that live-eval raises on purpose."""
 

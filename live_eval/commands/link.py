@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-from live_eval.errors import ConfigError, LiveEvalError, PeerError, TransportError
+from live_eval.errors import CONVERT_IT, ConfigError, LiveEvalError, PeerError, TransportError
 
 if TYPE_CHECKING:
     from live_eval.results.pages import LedgerPages
@@ -31,8 +31,6 @@ ADVICE = {
     "corrupt_version": "give the directory of a whole Hugging Face safetensors checkpoint",
 }
 """By the error's code, what a person at a terminal does, where the API's own words are for its clients."""
-CONVERTING = "Convert it"
-"""With these words an error of a checkpoint goes on to say what to do."""
 
 
 class ServiceLink(Protocol):
@@ -92,7 +90,7 @@ def wait_for(link: ServiceLink, job_ids: Sequence[str]) -> list[dict[str, Any]]:
 
 def refusal(code: str, what: str, what_to_do: str = "") -> str:
     """What a service refused, in the command line's words."""
-    advice = "" if CONVERTING in what else ADVICE.get(code, what_to_do)
+    advice = "" if CONVERT_IT in what else ADVICE.get(code, what_to_do)
     return f"{what}; {advice}" if advice else what
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from live_eval.errors import CorruptVersion
+from live_eval.errors import CONVERT_IT, CorruptVersion
 from live_eval.store.checkpoint import check_complete
 
 _NUMBER = re.compile(r"\d+")
@@ -55,7 +55,7 @@ class CheckpointWatch:
             try:
                 check_complete(path)
             except CorruptVersion as error:
-                if "Convert it" in str(error):
+                if CONVERT_IT in str(error):
                     if real not in self._refused:
                         refused.append((path, str(error)))
                     self._refused[real] = stamp  # what is there of it may be only what is written first

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from live_eval.errors import (
+    CONVERT_IT,
     AlreadyEnded,
     ConfigError,
     CorruptVersion,
@@ -84,5 +85,5 @@ def told(error: LiveEvalError, *, value: Any = None) -> ApiError:
 
 def _advice(text: str, otherwise: str) -> str:
     """The converting command where the message has one."""
-    _, found, command = text.partition("Convert it")
+    _, found, command = text.partition(CONVERT_IT)
     return f"{found}{command}" if found else otherwise

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from live_eval.errors import CorruptVersion
+from live_eval.errors import CONVERT_IT, CorruptVersion
 from live_eval.store.finite import first_nonfinite
 from live_eval.tensor_files import MAX_HEADER_BYTES, FileHeader, read_header
 
@@ -113,7 +113,7 @@ def _index(path: Path) -> tuple[list[str], dict[str, str] | None]:
     if pickles:
         raise CorruptVersion(
             f"{path}: {pickles[0]} is a pickle, which can run code when it is loaded, so it is not read. "
-            "Convert it: AutoModelForCausalLM.from_pretrained(PATH).save_pretrained(DIR)"
+            f"{CONVERT_IT}: AutoModelForCausalLM.from_pretrained(PATH).save_pretrained(DIR)"
         )
     raise CorruptVersion(f"{path}: there is no .safetensors file in it")
 
@@ -122,7 +122,7 @@ def _refuse_torch_dist(path: Path) -> None:
     marks = ("latest_checkpointed_iteration.txt", "common.pt", ".metadata")
     if any((path / mark).exists() for mark in marks) or next(path.glob("*.distcp"), None):
         raise CorruptVersion(
-            f"{path}: this is a Megatron torch_dist checkpoint. Convert it with slime's tool: python "
+            f"{path}: this is a Megatron torch_dist checkpoint. {CONVERT_IT} with slime's tool: python "
             f"tools/convert_torch_dist_to_hf.py --input-dir {path} --output-dir DIR --origin-hf-dir MODEL"
         )
 

@@ -63,6 +63,12 @@ export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString(
 
 export const shortDigest = (digest) => (digest ? digest.slice(0, 10) : '–');
 
+/** The last part of a checkpoint's path. */
+export const pathName = (path) => path?.split('/').filter(Boolean).pop() ?? '';
+
+/** Where a job or result stands in a picture: its policy version, or its checkpoint's number. */
+export const placeOf = ({ policy_version: version, target }) => version ?? Number(/\d+/.exec(target ?? '')?.[0] ?? 0);
+
 /** What a job is about: "v7" or "c1 step_200". */
 export const targetName = (job) =>
   job.checkpoint_name ? `${job.target} ${job.checkpoint_name}` : (job.target ?? job.job_id);

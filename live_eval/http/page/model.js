@@ -2,6 +2,7 @@
 // once a frame. It knows nothing of elements.
 import { get, getAll } from './api.js';
 import { Events } from './events.js';
+import { pathName, placeOf } from './format.js';
 import { isEnded } from './words.js';
 
 const MOST_RESULTS = 20000;
@@ -176,12 +177,12 @@ export function change(metrics, name) {
 
 /** What a chart needs of a result; x is the policy version, or the number of the checkpoint. */
 function point(result) {
-  const { job_id: jobId, target, status, reason, score, interval, policy_version: version } = result;
+  const { job_id: jobId, target, status, reason, score, interval } = result;
   return {
-    x: version ?? Number(/\d+/.exec(target ?? '')?.[0] ?? 0),
+    x: placeOf(result),
     jobId,
     target,
-    name: result.checkpoint ? result.checkpoint.split('/').filter(Boolean).pop() : '',
+    name: pathName(result.checkpoint),
     status,
     reason,
     score,

@@ -1,6 +1,6 @@
 // The first view: figures, scores, the time lane, what runs and waits, and how the last ones ended.
 import { h, keyed, put, slot } from './dom.js';
-import { ago, bytes, clock, duration, plural, score, targetName } from './format.js';
+import { ago, bytes, clock, duration, pathName, placeOf, plural, score, targetName } from './format.js';
 import { icon } from './icons.js';
 import { cancelButton } from './cancel.js';
 import { lanePanel } from './lane.js';
@@ -38,11 +38,9 @@ function figuresPanel(model) {
     const { status } = model;
     if (!['status', 'progress', 'jobs'].some((name) => changed.has(name))) return;
     if (!status) return void [...cells.keys()].forEach((name) => set(name, '–', ''));
-    const version = (number) => (number === null ? '–' : `v${number}`);
     const age = status.stable_at === null ? null : model.now() - status.stable_at;
-    set('Stable version', version(status.stable_version), age === null ? 'no sync yet' : `sealed ${ago(age)}`);
-    const checkpoint = status.scored_version === null ? model.ends.find((result) => result.score !== null) : null;
-    set('Newest score', checkpoint ? checkpoint.target : version(status.scored_version), checkpoint ? `${nameOf(checkpoint.checkpoint)} on ${checkpoint.dataset}` : status.scored_version === null ? 'nothing scored yet' : status.lag_versions ? `${plural(status.lag_versions, 'version')}${status.lag_s === null ? '' : `, ${duration(status.lag_s)}`} behind` : 'up to date');
+    set('Stable version', status.stable_version === null ? '–' : `v${status.stable_version}`, age === null ? 'no sync yet' : `sealed ${ago(age)}`);
+    set('Newest score', ...newestScore(model, status));
     const running = model.jobsBy('running');
     set('Running', ...runningWords(running, status));
     const waiting = model.jobsBy('waiting');
@@ -55,10 +53,18 @@ function figuresPanel(model) {
   return { node, update };
 }
 
+/** Of a version, and how far it is behind; without any, of the checkpoint that was scored last. */
+function newestScore(model, status) {
+  if (status.scored_version !== null) {
+    const late = status.lag_s === null ? '' : `, ${duration(status.lag_s)}`;
+    return [`v${status.scored_version}`, status.lag_versions ? `${plural(status.lag_versions, 'version')}${late} behind` : 'up to date'];
+  }
+  const checkpoint = model.ends.find((result) => result.score !== null);
+  return checkpoint ? [checkpoint.target, `${pathName(checkpoint.checkpoint)} on ${checkpoint.dataset}`] : ['–', 'nothing scored yet'];
+}
+
 /** Whether all that was ever asked for are checkpoints: no trainer has sent anything. */
 const checkpointsOnly = (model) => model.status?.stable_version === null && model.checkpoints.size > 0 && model.results.size === 0;
-
-const nameOf = (path) => path?.split('/').filter(Boolean).pop() ?? '';
 
 /** What runs, and how far it is; where several checkpoints run side by side each job says whose it is. */
 function runningWords(running, status) {
@@ -116,7 +122,7 @@ function runningOn(model, dataset, kind) {
 }
 
 function runningJob(job) {
-  return { x: job.policy_version ?? Number(/\d+/.exec(job.target)?.[0] ?? 0), kind: job.kind, done: job.num_done, expected: job.num_expected, estimate: hasScore(job.estimate) ? job.estimate : null };
+  return { x: placeOf(job), kind: job.kind, done: job.num_done, expected: job.num_expected, estimate: hasScore(job.estimate) ? job.estimate : null };
 }
 
 function nowPanel(model) {
@@ -166,6 +172,6 @@ function endsPanel(model) {
 
 const endRow = (result) =>
   h('li', {},
-    h('span', {}, jobLink(result.job_id, targetName({ ...result, checkpoint_name: nameOf(result.checkpoint) })), ` ${result.dataset} `, badge(result.status)),
+    h('span', {}, jobLink(result.job_id, targetName({ ...result, checkpoint_name: pathName(result.checkpoint) })), ` ${result.dataset} `, badge(result.status)),
     h('strong', {}, result.score === null ? '' : score(result.score)),
     h('span', { class: 'wide small muted' }, [clock(result.finished_at), result.status === 'succeeded' ? `took ${duration(result.duration_s)}` : whyOf(result), result.detail].filter(Boolean).join(', ')));
